@@ -4,6 +4,8 @@
 
 #include "common/check.h"
 
+#include <stdint.h>
+
 /* What the caller does: go on, ask again after a backoff, wait for the event, drop the ticket,
  * join again, refuse the message, or stop the process with a reason. */
 #define REACTION_TABLE(X) X(DONE) X(RETRY) X(WAIT) X(DROP) X(REJOIN) X(REJECT) X(STOP)
@@ -76,6 +78,12 @@ enum err err_from_errno(int number);
     } while (0)
 
 #define ignore(expression) ((void)((expression) == ERR_OK)) /* write why beside it */
+
+/* For counts in sentences: "%u slot%s". */
+static inline const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
 
 /* The sentence that goes with an error: names the thing and the place (file:line, offset, peer).
  * Plain data; functions that check foreign input take one as the last argument and fill it when

@@ -221,8 +221,9 @@ static enum err print_json(const struct result *result)
 
 static void print_text(const struct result *result, const struct checkpoint *checkpoint)
 {
-    printf("%s  %" PRIu64 " steps repeated\n%s  %s\n", digest_to_hex(&result->repeated).text,
-           result->steps, digest_to_hex(&result->stored).text, checkpoint_path(checkpoint));
+    printf("%s  %" PRIu64 " step%s repeated\n%s  %s\n", digest_to_hex(&result->repeated).text,
+           result->steps, plural(result->steps), digest_to_hex(&result->stored).text,
+           checkpoint_path(checkpoint));
     fprintf(stderr, "roost replay: %s\n", same(result) ? "equal" : "the bytes differ");
 }
 

@@ -422,14 +422,14 @@ static enum err print_text(const struct arguments *arguments, const struct plann
             in_words(arguments, planned), arguments->uniform ? "" : " s",
             simulate_idle_share(&planned->result), simulate_peer_bytes(&planned->result));
     for (uint32_t p = 0; p < planned->program.places_count; p++)
-        fprintf(stderr,
-                "place %u: keeps %u microbatches; device %" PRIu64 " bytes (weights %" PRIu64
-                ", gradients %" PRIu64 ", activations %" PRIu64 ", scratch %" PRIu64
-                "), host %" PRIu64 "\n",
-                p, planned->result.places[p].stored, planned->places[p].device,
-                planned->places[p].weights, planned->places[p].gradients,
-                planned->places[p].activations, planned->places[p].scratch,
-                planned->places[p].host);
+        fprintf(
+            stderr,
+            "place %u: keeps %u microbatch%s; device %" PRIu64 " bytes (weights %" PRIu64
+            ", gradients %" PRIu64 ", activations %" PRIu64 ", scratch %" PRIu64 "), host %" PRIu64
+            "\n",
+            p, planned->result.places[p].stored, planned->result.places[p].stored == 1 ? "" : "es",
+            planned->places[p].device, planned->places[p].weights, planned->places[p].gradients,
+            planned->places[p].activations, planned->places[p].scratch, planned->places[p].host);
     return ERR_OK;
 }
 

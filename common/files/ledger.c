@@ -132,7 +132,9 @@ static bool follows(struct ledger *ledger, const struct ledger_row *row)
     }
     if (step > next)
         ledger->whole_from = row->step;
-    if (step > next)
+    if (step == next + 1)
+        ledger_fault(ledger, "step %llu is missing", next);
+    else if (step > next)
         ledger_fault(ledger, "steps %llu to %llu are missing", next, step - 1);
     if (step < next || first < position) {
         ledger_fault(ledger, "step %llu counts samples that step %llu has counted", step, next - 1);

@@ -435,10 +435,11 @@ static enum err check_heads(struct draft *draft)
                         model->heads);
     uint32_t channels = model->width / model->heads;
     if (channels % 2 != 0 || channels > ROTARY_CHANNELS_MAX)
-        return COMPLAIN(draft, "model.heads", "model.width",
-                        "a head has %u channels (model.width / model.heads); rotary positions need "
-                        "an even number of them, at most %u",
-                        channels, ROTARY_CHANNELS_MAX);
+        return COMPLAIN(
+            draft, "model.heads", "model.width",
+            "a head has %u channel%s (model.width / model.heads); rotary positions need "
+            "an even number of them, at most %u",
+            channels, plural(channels), ROTARY_CHANNELS_MAX);
     return ERR_OK;
 }
 

@@ -23,8 +23,9 @@ static enum err drain(struct client *client, const struct drain_request *request
             return ERR_OK;
         if (time_now_ns() - said_ns >= SAY_S * UINT64_C(1000000000)) {
             said_ns = time_now_ns();
-            fprintf(stderr, "%s: %u chunks left%s%s\n", request->server, reply.chunks_left,
-                    reply.waits_for[0] != 0 ? "; " : "", reply.waits_for);
+            fprintf(stderr, "%s: %u chunk%s left%s%s\n", request->server, reply.chunks_left,
+                    plural(reply.chunks_left), reply.waits_for[0] != 0 ? "; " : "",
+                    reply.waits_for);
         }
         usleep(ASK_MS * 1000);
     }

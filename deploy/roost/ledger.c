@@ -176,16 +176,18 @@ static void print_epoch(const struct ledger_epoch *epoch)
 {
     printf("epoch %" PRIu64 ": ", epoch->epoch);
     if (epoch->counted == epoch->samples)
-        printf("all %" PRIu64 " samples counted exactly once", epoch->samples);
+        printf("all %" PRIu64 " sample%s counted exactly once", epoch->samples,
+               plural(epoch->samples));
     else
-        printf("%" PRIu64 " of %" PRIu64 " samples counted, each once", epoch->counted,
-               epoch->samples);
+        printf("%" PRIu64 " of %" PRIu64 " sample%s counted, each once", epoch->counted,
+               epoch->samples, plural(epoch->samples));
     printf("; steps %" PRIu64 " to %" PRIu64 ", tickets %" PRIu64 " to %" PRIu64
            ", digest %016" PRIx64,
            epoch->first_step, epoch->last_step, epoch->first_ticket, epoch->last_ticket,
            epoch->digest);
     if (epoch->discarded > 0)
-        printf("; %" PRIu64 " samples discarded with skipped steps", epoch->discarded);
+        printf("; %" PRIu64 " sample%s discarded with skipped steps", epoch->discarded,
+               plural(epoch->discarded));
     printf("\n");
 }
 
@@ -201,16 +203,18 @@ static void print_people(const struct facts *facts)
     for (size_t i = 0; i < ledger_skipped_count(ledger); i++) {
         const struct ledger_row *row = &ledger_skipped(ledger)[i];
         printf("skipped: step %" PRIu64 ", tickets %" PRIu64 " to %" PRIu64 ", %" PRIu64
-               " samples: its gradients were not finite\n",
-               row->step, row->ticket, row->ticket + row->slots - 1, row->step_samples);
+               " sample%s: its gradients were not finite\n",
+               row->step, row->ticket, row->ticket + row->slots - 1, row->step_samples,
+               plural(row->step_samples));
     }
     for (size_t i = 0; i < ledger_fault_count(ledger); i++)
         printf("FAULT: %s\n", ledger_faults(ledger)[i].text);
     if (ledger->fault_count > ledger_fault_count(ledger))
         printf("FAULT: and %" PRIu64 " more\n",
                ledger->fault_count - (uint64_t)ledger_fault_count(ledger));
-    printf("in all %" PRIu64 " steps, %" PRIu64 " samples, generation %" PRIu64, ledger->step_count,
-           ledger->samples, ledger->last.generation);
+    printf("in all %" PRIu64 " step%s, %" PRIu64 " sample%s, generation %" PRIu64,
+           ledger->step_count, plural(ledger->step_count), ledger->samples, plural(ledger->samples),
+           ledger->last.generation);
     if (facts->has_cut)
         printf("; newest checkpoint: version %" PRIu64, facts->cut.version);
     printf("%s\n", facts->torn ? "; the last line is unfinished and left out" : "");

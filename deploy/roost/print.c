@@ -79,10 +79,10 @@ void print_audits_line(const char *head, const struct audit_status *audits)
 {
     if (audits->share == 0)
         return;
-    printf("%s%" PRIu64 " tickets: %" PRIu64 " agreed, %" PRIu64 " differed, %" PRIu64
-           " not compared, %" PRIu64 " pushes\n",
-           head, audits->chosen, audits->agreed, audits->differed, audits->not_compared,
-           audits->pushes);
+    printf("%s%" PRIu64 " ticket%s: %" PRIu64 " agreed, %" PRIu64 " differed, %" PRIu64
+           " not compared, %" PRIu64 " push%s\n",
+           head, audits->chosen, plural(audits->chosen), audits->agreed, audits->differed,
+           audits->not_compared, audits->pushes, audits->pushes == 1 ? "" : "es");
     printf("%*swrong in 1 of 100: named after about %.0f of its tickets", (int)strlen(head), "",
            audits->tickets_to_name);
     if (audits->steps_to_name > 0)

@@ -114,7 +114,7 @@ static void add_workers(struct line *line, const struct status_reply *status)
     for (uint32_t i = 0; i < status->member_count; i++)
         present += strcmp(status->members[i].state, "joined") == 0;
     if (present > 0) /* else the reason says it */
-        add(line, "  %" PRIu32 " worker%s", present, present == 1 ? "" : "s");
+        add(line, "  %" PRIu32 " worker%s", present, plural(present));
     if (present > 0 && status->workers_lost > 0)
         add(line, " (%" PRIu64 " lost)", status->workers_lost);
 }

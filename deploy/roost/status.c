@@ -123,10 +123,12 @@ static void print_people(const struct status_reply *status)
                status->servers[i].connected ? status->servers[i].state : "LOST",
                status->servers[i].chunks);
     if (status->moves.commits > 0)
-        printf("moved: %" PRIu64 " chunks (%.1f MB), %" PRIu64 " servers added, %" PRIu64
+        printf("moved: %" PRIu64 " chunk%s (%.1f MB), %" PRIu64 " server%s added, %" PRIu64
                " drained\n       longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",
-               status->moves.chunks, (double)status->moves.bytes / 1e6, status->moves.servers_added,
-               status->moves.servers_drained, status->moves.gap_ms_max, status->moves.step_ms);
+               status->moves.chunks, plural(status->moves.chunks),
+               (double)status->moves.bytes / 1e6, status->moves.servers_added,
+               plural(status->moves.servers_added), status->moves.servers_drained,
+               status->moves.gap_ms_max, status->moves.step_ms);
     print_audits_line("audited: ", &status->audits);
     for (uint32_t i = 0; i < status->member_count; i++)
         print_member(&status->members[i]);

@@ -251,19 +251,22 @@ static void print_people(const struct summary *summary)
     if (stepped)
         print_speed(summary);
     struct counts counts = counts_of(summary);
-    printf("workers    %" PRIu64 " joined, %" PRIu64 " lost; %" PRIu64 " tickets redone, %" PRIu64
-           " duplicates\n",
-           counts.joined, counts.lost, counts.redone, counts.duplicates);
+    printf("workers    %" PRIu64 " joined, %" PRIu64 " lost; %" PRIu64 " ticket%s redone, %" PRIu64
+           " duplicate%s\n",
+           counts.joined, counts.lost, counts.redone, plural(counts.redone), counts.duplicates,
+           plural(counts.duplicates));
     if (summary->effort != NULL)
         print_effort(summary->effort);
     if (status->moves.commits > 0)
-        printf("moved      %" PRIu64 " chunks, %" PRIu64 " servers added, %" PRIu64 " drained\n"
+        printf("moved      %" PRIu64 " chunk%s, %" PRIu64 " server%s added, %" PRIu64 " drained\n"
                "           longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",
-               status->moves.chunks, status->moves.servers_added, status->moves.servers_drained,
+               status->moves.chunks, plural(status->moves.chunks), status->moves.servers_added,
+               plural(status->moves.servers_added), status->moves.servers_drained,
                status->moves.gap_ms_max, status->moves.step_ms);
     print_audits_line("audited    ", &status->audits);
     if (status->skipped_steps > 0)
-        printf("skipped    %" PRIu64 " steps with a non-finite gradient\n", status->skipped_steps);
+        printf("skipped    %" PRIu64 " step%s with a non-finite gradient\n", status->skipped_steps,
+               plural(status->skipped_steps));
     if (status->cut_state[0] != 0)
         printf("checkpoint %s\n", status->cut_state);
     if (summary->digest != NULL)

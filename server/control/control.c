@@ -754,8 +754,9 @@ enum err control_status_line(const struct control *control, struct buf *line)
     coordinator_status(control->coordinator, &status);
     for (; coordinator_server(control->coordinator, known, &server); known++)
         connected += server.connected ? 1 : 0;
-    return buf_printf(line, "%u/%u servers, %u workers, step %llu of %llu, checkpoint %llu%s%s",
-                      connected, known, status.member_count, (unsigned long long)status.version,
-                      (unsigned long long)status.steps, (unsigned long long)status.cut.version,
-                      status.reason[0] != 0 ? ", " : "", status.reason);
+    return buf_printf(line, "%u/%u servers, %u worker%s, step %llu of %llu, checkpoint %llu%s%s",
+                      connected, known, status.member_count, plural(status.member_count),
+                      (unsigned long long)status.version, (unsigned long long)status.steps,
+                      (unsigned long long)status.cut.version, status.reason[0] != 0 ? ", " : "",
+                      status.reason);
 }

@@ -124,7 +124,8 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
         log_skipped(coordinator);
     if (err != ERR_OK) {
         char text[COORDINATOR_TEXT_BYTES];
-        snprintf(text, sizeof text, "step %llu is not finite, the %llu. in a row (train.skip_max)",
+        snprintf(text, sizeof text,
+                 "step %llu is not finite, number %llu in a row (train.skip_max)",
                  (unsigned long long)run->steps.version,
                  (unsigned long long)run->steps.counters.skips_in_row);
         ending_over(coordinator, RUN_FAILED, text);

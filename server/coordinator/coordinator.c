@@ -350,9 +350,9 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     if (err != ERR_OK)
         return reason_set(reason, err,
                           coordinator->members.count == MEMBERS_MAX
-                              ? "%u workers are there already"
-                              : "%u workers with this certificate are there already "
-                                "(certificate_members_max)",
+                              ? "there are as many workers as there can be: %u"
+                              : "there are as many workers with this certificate as there may be: "
+                                "%u (certificate_members_max)",
                           coordinator->members.count == MEMBERS_MAX
                               ? (unsigned)MEMBERS_MAX
                               : coordinator->members.certificate_max);
@@ -631,7 +631,7 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         snprintf(ret_text, text_bytes, "servers that hold generation %llu are awaited",
                  (unsigned long long)run->generation);
     else if (run->phase == PHASE_GATHER)
-        snprintf(ret_text, text_bytes, "%u of %u servers are connected",
+        snprintf(ret_text, text_bytes, "servers connected: %u of %u",
                  servers_available(servers, NULL), run->settings.servers_min);
     else if (cuts_waits(&run->cuts) && run->cuts.error[0] != 0)
         snprintf(ret_text, text_bytes, "it waits for room: %.220s", run->cuts.error);

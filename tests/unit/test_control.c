@@ -370,5 +370,5 @@ TEST_F(the_status_line_counts_servers_workers_and_steps, control)
     join(f);
     assert_int_equal(control_status_line(f->control, &line), ERR_OK);
     assert_non_null(
-        strstr((const char *)line.data, "1/1 servers, 1 workers, step 0 of 10, checkpoint 0"));
+        strstr((const char *)line.data, "1/1 servers, 1 worker, step 0 of 10, checkpoint 0"));
 }

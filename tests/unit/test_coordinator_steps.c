@@ -173,7 +173,8 @@ TEST_F(too_many_steps_that_are_not_finite_fail_the_run_by_name, coordinator, .st
             commit_all(f, i);
     }
     assert_int_equal(status(f).state, RUN_FAILED);
-    assert_string_equal(status(f).reason, "step 1 is not finite, the 2. in a row (train.skip_max)");
+    assert_string_equal(status(f).reason,
+                        "step 1 is not finite, number 2 in a row (train.skip_max)");
     assert_int_equal(seen(f, EFFECT_STORE_STATE)->state.state, RUN_FAILED);
 }
 

@@ -305,10 +305,12 @@ TEST(a_shape_without_a_program_is_refused_with_one_that_has_one)
         {{SCHEDULE_INTERLEAVED, 4, 3, 8, 8, 1},
          "4 stages of 3 runs need 12 units, and the model "
          "has 8; at most 2 runs would do"},
+        {{SCHEDULE_INTERLEAVED, 5, 2, 8, 10, 1}, "at most 1 run would do"},
+        {{SCHEDULE_INTERLEAVED, 9, 2, 8, 9, 1}, "9 stages need as many units"},
         {{SCHEDULE_1F1B, 4, 2, 8, 8, 1}, "1f1b has one run of units in a place, not 2"},
         {{SCHEDULE_INTERLEAVED, 4, 2, 8, 6, 1}, "not 6; 8 would do"},
         {{SCHEDULE_CHIMERA, 3, 1, 8, 8, 2}, "an even number of stages, not 3; 4 would do"},
-        {{SCHEDULE_CHIMERA, 4, 1, 8, 8, 1}, "a node of 1 slots has no halves; 2 would do"},
+        {{SCHEDULE_CHIMERA, 4, 1, 8, 8, 1}, "a node of 1 slot has no halves; 2 would do"},
         {{SCHEDULE_GPIPE, 4, 1, 4096, 4096, 1}, "smaller nodes or larger microbatches would do"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -81,7 +81,7 @@ TEST(slots_are_pushed_in_order)
     judged("LOAD,LOAD1,0UNSHARD,0CLEAR,0CLEAR1,0F0,0F1,0B0,0B1,0SUM1,0LOSS1,0SUM,0LOSS,"
            "0REDUCE_GRAD1",
            "row 14 (PUSH of unit 0, slot 1): slots add up in order");
-    judged(SLOT0 "LOAD1,0CLEAR1,0F1,0F2", "3 microbatches, which do not divide into 2 slots");
+    judged(SLOT0 "LOAD1,0CLEAR1,0F1,0F2", "microbatches, 3, do not divide into 2 slots");
     judged(SLOT0 "LOAD1,LOAD1,0F1", "row 10 (LOAD of slot 1): samples are loaded already");
     judged(SLOT0 "0CLEAR1,0F1", "row 10 (F of unit 0, microbatch 1): no samples are loaded");
 }

@@ -197,7 +197,7 @@ TEST(every_refusal_names_the_place)
         {"model: {kind: llama, kv_heads: 3}\n" TEXT,
          "run.yaml:1: model.kv_heads (3) must divide model.heads (4)"},
         {"model: {kind: llama, heads: 128}\n" TEXT,
-         "run.yaml:1: a head has 1 channels (model.width / model.heads); rotary positions need an "
+         "run.yaml:1: a head has 1 channel (model.width / model.heads); rotary positions need an "
          "even number of them, at most 256"},
         {"model: {kind: llama, heads: 1, width: 512}\n" TEXT,
          "run.yaml:1: a head has 512 channels (model.width / model.heads); rotary positions need "

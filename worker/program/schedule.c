@@ -254,16 +254,17 @@ static enum err judge_runs(const struct schedule_shape *shape, struct reason *re
             reason, ERR_INVALID,
             "%s has one run of units in a place, not %u; schedule interleaved has more",
             schedule_name(shape->schedule), shape->runs);
-    if (runs > shape->units && shape->runs > 1)
+    if (shape->places > shape->units)
         return reason_set(reason, ERR_INVALID,
-                          "%u stages of %u runs need %" PRIu64
-                          " units, and the model has %u; at most %u runs would do",
-                          shape->places, shape->runs, runs, shape->units,
-                          shape->places > shape->units ? 0 : shape->units / shape->places);
+                          "%u stages need as many units, and the model has %u; %u stage%s would do",
+                          shape->places, shape->units, shape->units, plural(shape->units));
+    uint32_t most = shape->units / shape->places;
     if (runs > shape->units)
         return reason_set(reason, ERR_INVALID,
-                          "%u stages need as many units, and the model has %u; %u stages would do",
-                          shape->places, shape->units, shape->units);
+                          "%u stage%s of %u runs need %" PRIu64
+                          " units, and the model has %u; at most %u run%s would do",
+                          shape->places, plural(shape->places), shape->runs, runs, shape->units,
+                          most, plural(most));
     return ERR_OK;
 }
 
@@ -297,9 +298,9 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
                           places + 1 <= shape->units ? places + 1 : places - 1);
     if (shape->schedule == SCHEDULE_CHIMERA && shape->slots % 2 != 0)
         return reason_set(reason, ERR_INVALID,
-                          "chimera sends half of a node each way, and a node of %u slots has no "
+                          "chimera sends half of a node each way, and a node of %u slot%s has no "
                           "halves; %u would do",
-                          shape->slots, shape->slots + 1);
+                          shape->slots, plural(shape->slots), shape->slots + 1);
     return ERR_OK;
 }
 

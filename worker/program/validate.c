@@ -206,15 +206,17 @@ static enum err judge_size(const struct program *program, struct reason *reason)
         return reason_set(reason, ERR_INVALID, "program has no units or no microbatches");
     if (cells > rows)
         return reason_set(reason, ERR_INVALID,
-                          "program has %" PRIu64 " rows, too few for %u units and %u microbatches",
-                          rows, program->units, program->microbatches);
+                          "program has %" PRIu64
+                          " row%s, too few for %u unit%s and %u microbatch%s",
+                          rows, plural(rows), program->units, plural(program->units),
+                          program->microbatches, program->microbatches == 1 ? "" : "es");
     if (program->places_count > program->units)
-        return reason_set(reason, ERR_INVALID, "program has %u places, more than its %u units",
-                          program->places_count, program->units);
+        return reason_set(reason, ERR_INVALID, "program has %u places, more than its %u unit%s",
+                          program->places_count, program->units, plural(program->units));
     if (program->slots == 0 || program->microbatches % program->slots != 0)
         return reason_set(reason, ERR_INVALID,
-                          "program has %u microbatches, which do not divide into %u slots",
-                          program->microbatches, program->slots);
+                          "program's microbatches, %u, do not divide into %u slot%s",
+                          program->microbatches, program->slots, plural(program->slots));
     return ERR_OK;
 }
 
