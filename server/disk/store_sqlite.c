@@ -176,17 +176,32 @@ static enum err run_statement(struct store *store, const char *sql, const struct
     return code == SQLITE_DONE ? ERR_OK : failed(store, sql, code, reason);
 }
 
+/* The one row that it selects. ERR_NOT_FOUND, without a sentence: there is none. */
+static enum err find_row(struct store *store, const char *what, const char *sql,
+                         const struct value *values, sqlite3_stmt **ret_statement,
+                         struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare_statement(store, sql, values, &statement, reason));
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_DONE)
+        return ERR_NOT_FOUND;
+    if (code != SQLITE_ROW)
+        return failed(store, what, code, reason);
+    *ret_statement = statement;
+    statement = NULL;
+    return ERR_OK;
+}
+
 static enum err get_number(struct store *store, const char *name, uint64_t *ret_number,
                            struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare_statement(store, "SELECT value FROM numbers WHERE name = ?",
-                          (struct value[]){text_value(name), {0}}, &statement, reason));
-    int code = sqlite3_step(statement);
-    if (code == SQLITE_DONE)
+    enum err err = find_row(store, name, "SELECT value FROM numbers WHERE name = ?",
+                            (struct value[]){text_value(name), {0}}, &statement, reason);
+    if (err == ERR_NOT_FOUND)
         return reason_set(reason, ERR_CORRUPT, "%s: the number `%s` is missing", store->path, name);
-    if (code != SQLITE_ROW)
-        return failed(store, name, code, reason);
+    TRY(err);
     *ret_number = (uint64_t)sqlite3_column_int64(statement, 0);
     return ERR_OK;
 }
@@ -498,14 +513,9 @@ static bool digest_column(sqlite3_stmt *statement, int column,
 static enum err read_secret(struct store *store, uint64_t run,
                             uint8_t ret_secret[static DIGEST_KEY_BYTES], struct reason *reason)
 {
-    static const char sql[] = "SELECT secret FROM secrets WHERE run = ?";
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare_statement(store, sql, (struct value[]){uint_value(run), {0}}, &statement, reason));
-    int code = sqlite3_step(statement);
-    if (code == SQLITE_DONE)
-        return ERR_NOT_FOUND;
-    if (code != SQLITE_ROW)
-        return failed(store, sql, code, reason);
+    TRY(find_row(store, "read the run's secret", "SELECT secret FROM secrets WHERE run = ?",
+                 (struct value[]){uint_value(run), {0}}, &statement, reason));
     return digest_column(statement, 0, ret_secret)
                ? ERR_OK
                : reason_set(reason, ERR_CORRUPT, "%s: the run's secret is cut short", store->path);
@@ -560,12 +570,10 @@ static enum err find_run(struct store *store, const char *sql, const struct valu
                          const char *what, struct store_run *ret_run, struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare_statement(store, sql, values, &statement, reason));
-    int code = sqlite3_step(statement);
-    if (code == SQLITE_DONE)
+    enum err err = find_row(store, "read the run", sql, values, &statement, reason);
+    if (err == ERR_NOT_FOUND)
         return reason_set(reason, ERR_NOT_FOUND, "%s: no run %s", store->path, what);
-    if (code != SQLITE_ROW)
-        return failed(store, "read the run", code, reason);
+    TRY(err);
     return read_run(store, statement, ret_run, reason);
 }
 
@@ -759,28 +767,23 @@ static enum err get_stop(struct store *store, uint64_t run, struct coordinator_p
                          struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare_statement(store, "SELECT reason FROM stops WHERE run = ?",
-                          (struct value[]){uint_value(run), {0}}, &statement, reason));
-    int code = sqlite3_step(statement);
-    if (code != SQLITE_ROW && code != SQLITE_DONE)
-        return failed(store, "read the stop", code, reason);
-    past->stops = code == SQLITE_ROW;
+    enum err err = find_row(store, "read the stop", "SELECT reason FROM stops WHERE run = ?",
+                            (struct value[]){uint_value(run), {0}}, &statement, reason);
+    past->stops = err == ERR_OK;
     if (past->stops)
         copy_column(statement, 0, past->stop, sizeof past->stop);
-    return ERR_OK;
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
 }
 
 static enum err get_fingerprint(struct store *store, uint64_t run, struct coordinator_past *past,
                                 struct reason *reason)
 {
     scoped(finalize) sqlite3_stmt *statement = NULL;
-    TRY(prepare_statement(store, "SELECT fingerprint FROM runs WHERE run = ?",
-                          (struct value[]){uint_value(run), {0}}, &statement, reason));
-    int code = sqlite3_step(statement);
-    if (code != SQLITE_ROW && code != SQLITE_DONE)
-        return failed(store, "read the fingerprint", code, reason);
-    past->has_fingerprint = code == SQLITE_ROW && digest_column(statement, 0, past->fingerprint);
-    return ERR_OK;
+    enum err err =
+        find_row(store, "read the fingerprint", "SELECT fingerprint FROM runs WHERE run = ?",
+                 (struct value[]){uint_value(run), {0}}, &statement, reason);
+    past->has_fingerprint = err == ERR_OK && digest_column(statement, 0, past->fingerprint);
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
 }
 
 enum err store_get_past(struct store *store, uint64_t run, struct coordinator_past *ret_past,
