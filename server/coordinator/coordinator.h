@@ -31,17 +31,21 @@
  * starts on a stored run and cannot go on where it is (succession.h), the run is rewound: the
  * newest recorded cut, under generation + 1.
  *
- * Files: members.c (who is there), servers.c (the daemons), tickets.c (who computes what),
+ * Files: members.c (who is there), servers.c (the daemons), brought.c (what each member had),
+ * leases.c and doubt.c (who holds what, and holds it too long), tickets.c (who computes what),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), audits.c (which are computed twice), audit_rewind.c
  * (what a wrong worker brought is undone), cuts.c (which cut is durable), map.c and owners.c (who
- * owns what), phase.c and steps.c (how far the run is), send.c (commands, answers, notices),
- * moves.c (servers come, chunks move), succession.c (going on), generation.c (beginnings),
- * overdue.c (commands sent again), leaving.c (servers go), hello.c (the answer to a server's
- * hello), start.c and ending.c (a run starts and ends), commit.c (a step is decided), advance.c
- * (the run moves on), wrong_bits.c and missing.c (who is wrong), expel.c and convictions.c (and is
- * a member no more), reports.c (what servers report), coordinator.c (the calls below). Each calls
- * only those before it; run.h is what they share, and most write their own part of that alone. */
+ * owns what), phase.c and steps.c (how far the run is), effects.c (what the caller has to do),
+ * send.c (commands, answers, notices), ended.c (servers hear of members that have ended), moves.c
+ * (servers come, chunks move), succession.c (going on), generation.c (beginnings), overdue.c
+ * (commands sent again), leaving.c (servers go), hello.c (the answer to a server's hello), rivals.c
+ * (two servers of one name), start.c and ending.c (a run starts and ends), commit.c (a step is
+ * decided), standstill.c (whom the run waits for), advance.c (the run moves on), wrong_bits.c and
+ * missing.c (who is wrong), expel.c and convictions.c (and is a member no more), reports.c (what
+ * servers report), coordinator_check.c (what always holds), coordinator.c (the calls below). Each
+ * calls only those before it; run.h is what they share, and most write their own part of that
+ * alone. */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
