@@ -51,18 +51,6 @@ static const char digest_key[] = ",\"sha256\":\"";
 
 enum { DIGEST_MEMBER_BYTES = sizeof digest_key - 1 + 64 + 3 }; /* and `"}` and a newline */
 
-static void put_digest(struct json_writer *writer, const char *key, const struct digest *digest)
-{
-    json_put_key(writer, key);
-    json_put_text(writer, digest_to_hex(digest).text);
-}
-
-static void put_number(struct json_writer *writer, const char *key, uint64_t value)
-{
-    json_put_key(writer, key);
-    json_put_uint(writer, value);
-}
-
 static void put_servers(struct json_writer *writer, const struct checkpoint_record *record)
 {
     json_put_key(writer, "servers");
@@ -71,9 +59,8 @@ static void put_servers(struct json_writer *writer, const struct checkpoint_reco
         char file[32];
         snprintf(file, sizeof file, "server-%" PRIu32 ".roost", i);
         json_put_object(writer);
-        json_put_key(writer, "file");
-        json_put_text(writer, file);
-        put_digest(writer, "manifest", &record->manifests[i]);
+        json_member_text(writer, "file", file);
+        json_member_text(writer, "manifest", digest_to_hex(&record->manifests[i]).text);
         json_put_end(writer);
     }
     json_put_end(writer);
@@ -81,11 +68,10 @@ static void put_servers(struct json_writer *writer, const struct checkpoint_reco
 
 static void put_seed(struct json_writer *writer, const struct checkpoint_arrays *arrays)
 {
-    json_put_key(writer, "by_seed");
-    json_put_bool(writer, true);
-    put_number(writer, "states", arrays->states);
-    put_number(writer, "versions", arrays->versions);
-    put_number(writer, "extra_bytes", arrays->extra_bytes);
+    json_member_bool(writer, "by_seed", true);
+    json_member_uint(writer, "states", arrays->states);
+    json_member_uint(writer, "versions", arrays->versions);
+    json_member_uint(writer, "extra_bytes", arrays->extra_bytes);
 }
 
 enum err checkpoint_record_print(const struct checkpoint_record *record, struct buf *out)
@@ -95,21 +81,19 @@ enum err checkpoint_record_print(const struct checkpoint_record *record, struct 
     snprintf(run, sizeof run, "%" PRIx64, record->run);
     size_t begin = out->bytes;
     json_put_object(&writer);
-    put_number(&writer, "format", CHECKPOINT_FORMAT);
-    json_put_key(&writer, "run");
-    json_put_text(&writer, run);
-    put_number(&writer, "generation", record->name.generation);
-    put_number(&writer, "version", record->name.version);
-    put_number(&writer, "samples", record->counters.samples);
-    put_number(&writer, "applied", record->counters.applied);
-    put_number(&writer, "skips_in_row", record->counters.skips_in_row);
-    put_digest(&writer, "fingerprint", &record->fingerprint);
-    put_digest(&writer, "data_digest", &record->data_digest);
+    json_member_uint(&writer, "format", CHECKPOINT_FORMAT);
+    json_member_text(&writer, "run", run);
+    json_member_uint(&writer, "generation", record->name.generation);
+    json_member_uint(&writer, "version", record->name.version);
+    json_member_uint(&writer, "samples", record->counters.samples);
+    json_member_uint(&writer, "applied", record->counters.applied);
+    json_member_uint(&writer, "skips_in_row", record->counters.skips_in_row);
+    json_member_text(&writer, "fingerprint", digest_to_hex(&record->fingerprint).text);
+    json_member_text(&writer, "data_digest", digest_to_hex(&record->data_digest).text);
     put_servers(&writer, record);
     if (record->by_seed)
         put_seed(&writer, &record->arrays);
-    json_put_key(&writer, "spec");
-    json_put_text(&writer, record->spec);
+    json_member_text(&writer, "spec", record->spec);
     json_put_end(&writer);
     TRY(json_writer_finish(&writer));
     struct digest digest;

@@ -260,6 +260,37 @@ void json_put_bool(struct json_writer *writer, bool value)
     put(writer, value ? "true" : "false", value ? 4 : 5);
 }
 
+void json_member_uint(struct json_writer *writer, const char *key, uint64_t value)
+{
+    json_put_key(writer, key);
+    json_put_uint(writer, value);
+}
+
+void json_member_real(struct json_writer *writer, const char *key, double value)
+{
+    json_put_key(writer, key);
+    json_put_real(writer, value);
+}
+
+void json_member_text(struct json_writer *writer, const char *key, const char *value)
+{
+    json_put_key(writer, key);
+    json_put_text(writer, value);
+}
+
+void json_member_bool(struct json_writer *writer, const char *key, bool value)
+{
+    json_put_key(writer, key);
+    json_put_bool(writer, value);
+}
+
+void json_member_hex(struct json_writer *writer, const char *key, uint64_t value)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
+    json_member_text(writer, key, text);
+}
+
 enum err json_writer_finish(struct json_writer *writer)
 {
     check(writer->depth == 0);

@@ -60,6 +60,13 @@ void json_put_uint(struct json_writer *writer, uint64_t value);
 /* The shortest digits that read back as the same double; null when not finite. */
 void json_put_real(struct json_writer *writer, double value);
 void json_put_bool(struct json_writer *writer, bool value);
+/* A member of the innermost object: the key and the value. */
+void json_member_uint(struct json_writer *writer, const char *key, uint64_t value);
+void json_member_real(struct json_writer *writer, const char *key, double value); /* NAN: null */
+void json_member_text(struct json_writer *writer, const char *key, const char *value);
+void json_member_bool(struct json_writer *writer, const char *key, bool value);
+/* As 16 hexadecimal digits: readers that take numbers for doubles would round it. */
+void json_member_hex(struct json_writer *writer, const char *key, uint64_t value);
 enum err json_writer_finish(struct json_writer *writer) MUST_USE; /* all ends must be there */
 
 #endif

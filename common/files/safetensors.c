@@ -303,8 +303,7 @@ static void put_tensor(struct json_writer *json, const struct safetensors_tensor
 {
     json_put_key(json, tensor->name);
     json_put_object(json);
-    json_put_key(json, "dtype");
-    json_put_text(json, dtypes[tensor->dtype].name);
+    json_member_text(json, "dtype", dtypes[tensor->dtype].name);
     json_put_key(json, "shape");
     json_put_array(json);
     for (unsigned i = 0; i < tensor->dims; i++)
@@ -325,8 +324,7 @@ static enum err put_json(struct buf *out, const struct safetensors_tensor *tenso
     json_put_object(&json);
     json_put_key(&json, "__metadata__");
     json_put_object(&json);
-    json_put_key(&json, "format");
-    json_put_text(&json, "pt");
+    json_member_text(&json, "format", "pt");
     json_put_end(&json);
     for (size_t i = 0; i < count; i++)
         put_tensor(&json, &tensors[i]);

@@ -15,18 +15,6 @@ enum { CHECK_BYTES = sizeof check_key - 1 + 64 + 3 }; /* and `"}` and a newline 
 
 /* ---- footers ---- */
 
-static void put_number(struct json_writer *writer, const char *key, uint64_t value)
-{
-    json_put_key(writer, key);
-    json_put_uint(writer, value);
-}
-
-static void put_digest(struct json_writer *writer, const char *key, const struct digest *digest)
-{
-    json_put_key(writer, key);
-    json_put_text(writer, digest_to_hex(digest).text);
-}
-
 /* The members of a footer that are numbers, and where each is in it. */
 struct member {
     const char *key;
@@ -73,18 +61,15 @@ enum err step_log_print_footer(const struct step_log_footer *footer, struct buf 
     const struct ledger *sums = &footer->state.sums;
     struct ledger_epoch epoch = {0};
     size_t begin = out->bytes;
-    char text[17];
     if (ledger_epoch_count(sums) > 0)
         epoch = ledger_epochs(sums)[ledger_epoch_count(sums) - 1];
     size_t count = list_members(&copy, &epoch, members);
     json_put_object(&writer);
     for (size_t i = 0; i < count; i++)
-        put_number(&writer, members[i].key, *members[i].value);
-    snprintf(text, sizeof text, "%016" PRIx64, epoch.digest);
-    json_put_key(&writer, "epoch_digest");
-    json_put_text(&writer, text);
-    put_digest(&writer, "rows", &footer->rows);
-    put_digest(&writer, "before", &footer->before);
+        json_member_uint(&writer, members[i].key, *members[i].value);
+    json_member_hex(&writer, "epoch_digest", epoch.digest);
+    json_member_text(&writer, "rows", digest_to_hex(&footer->rows).text);
+    json_member_text(&writer, "before", digest_to_hex(&footer->before).text);
     json_put_end(&writer);
     TRY(json_writer_finish(&writer));
     struct digest check;

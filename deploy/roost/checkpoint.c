@@ -133,14 +133,14 @@ static void print_finding(const struct finding *finding)
 static void put_finding(struct json_writer *writer, const struct finding *finding)
 {
     json_put_object(writer);
-    print_text(writer, "checkpoint", name_text(finding->name).text);
-    print_uint(writer, "generation", finding->name.generation);
-    print_uint(writer, "version", finding->name.version);
-    print_uint(writer, "bytes", finding->bytes);
-    print_bool(writer, "set_aside", finding->set_aside);
-    print_bool(writer, "damaged", finding->err != ERR_OK);
+    json_member_text(writer, "checkpoint", name_text(finding->name).text);
+    json_member_uint(writer, "generation", finding->name.generation);
+    json_member_uint(writer, "version", finding->name.version);
+    json_member_uint(writer, "bytes", finding->bytes);
+    json_member_bool(writer, "set_aside", finding->set_aside);
+    json_member_bool(writer, "damaged", finding->err != ERR_OK);
     if (finding->err != ERR_OK)
-        print_text(writer, "reason", reason_text(finding->err, &finding->reason));
+        json_member_text(writer, "reason", reason_text(finding->err, &finding->reason));
     json_put_end(writer);
 }
 
@@ -288,8 +288,8 @@ static void print_cut(const struct cut_name *newest)
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
     json_put_object(&writer);
-    print_uint(&writer, "generation", newest->generation);
-    print_uint(&writer, "version", newest->version);
+    json_member_uint(&writer, "generation", newest->generation);
+    json_member_uint(&writer, "version", newest->version);
     json_put_end(&writer);
     print_json(&writer);
 }

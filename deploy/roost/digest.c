@@ -15,8 +15,8 @@ static void say(const struct arguments *arguments, const struct checkpoint *chec
         return;
     }
     json_put_object(&writer);
-    print_text(&writer, "digest", digest_to_hex(digest).text);
-    print_text(&writer, "checkpoint", checkpoint_path(checkpoint));
+    json_member_text(&writer, "digest", digest_to_hex(digest).text);
+    json_member_text(&writer, "checkpoint", checkpoint_path(checkpoint));
     json_put_end(&writer);
     print_json(&writer);
 }

@@ -48,8 +48,8 @@ static void print_drained(const struct arguments *arguments, bool lost, double s
         return;
     }
     json_put_object(&writer);
-    print_text(&writer, "server", arguments->subject);
-    print_real(&writer, "seconds", seconds);
+    json_member_text(&writer, "server", arguments->subject);
+    json_member_real(&writer, "seconds", seconds);
     print_moves(&writer, &status->moves);
     json_put_end(&writer);
     print_json(&writer);

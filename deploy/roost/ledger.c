@@ -222,36 +222,29 @@ static void print_people(const struct facts *facts)
 
 /* ---- for tools ---- */
 
-static void put_hex(struct json_writer *writer, const char *key, uint64_t value)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    print_text(writer, key, text);
-}
-
 static void put_epoch(struct json_writer *writer, const struct ledger_epoch *epoch)
 {
     json_put_object(writer);
-    print_uint(writer, "epoch", epoch->epoch);
-    print_uint(writer, "samples", epoch->samples);
-    print_uint(writer, "counted", epoch->counted);
-    print_uint(writer, "discarded", epoch->discarded);
-    print_bool(writer, "complete", epoch->counted == epoch->samples);
-    print_uint(writer, "first_step", epoch->first_step);
-    print_uint(writer, "last_step", epoch->last_step);
-    print_uint(writer, "first_ticket", epoch->first_ticket);
-    print_uint(writer, "last_ticket", epoch->last_ticket);
-    put_hex(writer, "digest", epoch->digest);
+    json_member_uint(writer, "epoch", epoch->epoch);
+    json_member_uint(writer, "samples", epoch->samples);
+    json_member_uint(writer, "counted", epoch->counted);
+    json_member_uint(writer, "discarded", epoch->discarded);
+    json_member_bool(writer, "complete", epoch->counted == epoch->samples);
+    json_member_uint(writer, "first_step", epoch->first_step);
+    json_member_uint(writer, "last_step", epoch->last_step);
+    json_member_uint(writer, "first_ticket", epoch->first_ticket);
+    json_member_uint(writer, "last_ticket", epoch->last_ticket);
+    json_member_hex(writer, "digest", epoch->digest);
     json_put_end(writer);
 }
 
 static void put_skipped(struct json_writer *writer, const struct ledger_row *row)
 {
     json_put_object(writer);
-    print_uint(writer, "step", row->step);
-    print_uint(writer, "first_ticket", row->ticket);
-    print_uint(writer, "last_ticket", row->ticket + row->slots - 1);
-    print_uint(writer, "samples", row->step_samples);
+    json_member_uint(writer, "step", row->step);
+    json_member_uint(writer, "first_ticket", row->ticket);
+    json_member_uint(writer, "last_ticket", row->ticket + row->slots - 1);
+    json_member_uint(writer, "samples", row->step_samples);
     json_put_end(writer);
 }
 
@@ -261,17 +254,17 @@ static void print_tool(const struct facts *facts)
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
     json_put_object(&writer);
-    print_bool(&writer, "right", ledger->fault_count == 0);
-    print_uint(&writer, "steps", ledger->step_count);
-    print_uint(&writer, "samples", ledger->samples);
-    print_uint(&writer, "generation", ledger->last.generation);
+    json_member_bool(&writer, "right", ledger->fault_count == 0);
+    json_member_uint(&writer, "steps", ledger->step_count);
+    json_member_uint(&writer, "samples", ledger->samples);
+    json_member_uint(&writer, "generation", ledger->last.generation);
     if (facts->has_cut)
-        print_uint(&writer, "cut_version", facts->cut.version);
+        json_member_uint(&writer, "cut_version", facts->cut.version);
     if (facts->segment_count > 0) {
-        print_uint(&writer, "closed_segments", facts->segment_count);
-        print_uint(&writer, "closed_steps", facts->closed_steps);
+        json_member_uint(&writer, "closed_segments", facts->segment_count);
+        json_member_uint(&writer, "closed_steps", facts->closed_steps);
     }
-    print_uint(&writer, "skipped_count", ledger->skipped_count);
+    json_member_uint(&writer, "skipped_count", ledger->skipped_count);
     print_array(&writer, "epochs");
     for (size_t i = 0; i < ledger_epoch_count(ledger); i++)
         put_epoch(&writer, &ledger_epochs(ledger)[i]);
@@ -280,7 +273,7 @@ static void print_tool(const struct facts *facts)
     for (size_t i = 0; i < ledger_skipped_count(ledger); i++)
         put_skipped(&writer, &ledger_skipped(ledger)[i]);
     json_put_end(&writer);
-    print_uint(&writer, "fault_count", ledger->fault_count);
+    json_member_uint(&writer, "fault_count", ledger->fault_count);
     print_array(&writer, "faults");
     for (size_t i = 0; i < ledger_fault_count(ledger); i++)
         json_put_text(&writer, ledger_faults(ledger)[i].text);

@@ -3,30 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-void print_uint(struct json_writer *writer, const char *key, uint64_t value)
-{
-    json_put_key(writer, key);
-    json_put_uint(writer, value);
-}
-
-void print_real(struct json_writer *writer, const char *key, double value)
-{
-    json_put_key(writer, key);
-    json_put_real(writer, value);
-}
-
-void print_text(struct json_writer *writer, const char *key, const char *value)
-{
-    json_put_key(writer, key);
-    json_put_text(writer, value);
-}
-
-void print_bool(struct json_writer *writer, const char *key, bool value)
-{
-    json_put_key(writer, key);
-    json_put_bool(writer, value);
-}
-
 void print_array(struct json_writer *writer, const char *key)
 {
     json_put_key(writer, key);
@@ -37,13 +13,13 @@ void print_moves(struct json_writer *writer, const struct move_status *moves)
 {
     json_put_key(writer, "moves");
     json_put_object(writer);
-    print_uint(writer, "chunks", moves->chunks);
-    print_uint(writer, "bytes", moves->bytes);
-    print_uint(writer, "commits", moves->commits);
-    print_real(writer, "gap_ms_max", moves->gap_ms_max);
-    print_real(writer, "step_ms", moves->step_ms);
-    print_uint(writer, "servers_added", moves->servers_added);
-    print_uint(writer, "servers_drained", moves->servers_drained);
+    json_member_uint(writer, "chunks", moves->chunks);
+    json_member_uint(writer, "bytes", moves->bytes);
+    json_member_uint(writer, "commits", moves->commits);
+    json_member_real(writer, "gap_ms_max", moves->gap_ms_max);
+    json_member_real(writer, "step_ms", moves->step_ms);
+    json_member_uint(writer, "servers_added", moves->servers_added);
+    json_member_uint(writer, "servers_drained", moves->servers_drained);
     json_put_end(writer);
 }
 
@@ -64,14 +40,14 @@ void print_audits(struct json_writer *writer, const struct audit_status *audits)
 {
     json_put_key(writer, "audits");
     json_put_object(writer);
-    print_real(writer, "share", audits->share);
-    print_uint(writer, "chosen", audits->chosen);
-    print_uint(writer, "agreed", audits->agreed);
-    print_uint(writer, "differed", audits->differed);
-    print_uint(writer, "not_compared", audits->not_compared);
-    print_uint(writer, "pushes", audits->pushes);
-    print_real(writer, "tickets_to_name", audits->tickets_to_name);
-    print_real(writer, "steps_to_name", audits->steps_to_name);
+    json_member_real(writer, "share", audits->share);
+    json_member_uint(writer, "chosen", audits->chosen);
+    json_member_uint(writer, "agreed", audits->agreed);
+    json_member_uint(writer, "differed", audits->differed);
+    json_member_uint(writer, "not_compared", audits->not_compared);
+    json_member_uint(writer, "pushes", audits->pushes);
+    json_member_real(writer, "tickets_to_name", audits->tickets_to_name);
+    json_member_real(writer, "steps_to_name", audits->steps_to_name);
     json_put_end(writer);
 }
 

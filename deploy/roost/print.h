@@ -7,10 +7,6 @@
 
 #include <stdio.h>
 
-void print_uint(struct json_writer *writer, const char *key, uint64_t value);
-void print_real(struct json_writer *writer, const char *key, double value); /* NAN: null */
-void print_text(struct json_writer *writer, const char *key, const char *value);
-void print_bool(struct json_writer *writer, const char *key, bool value);
 /* Begins an array; json_put_end() ends it. */
 void print_array(struct json_writer *writer, const char *key);
 /* Member "moves": chunks that changed their server, and the longest step meanwhile. */

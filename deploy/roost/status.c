@@ -17,27 +17,27 @@ enum {
 static void put_member(struct json_writer *writer, const struct member_status *member)
 {
     json_put_object(writer);
-    print_uint(writer, "member", member->member);
-    print_text(writer, "name", member->name);
-    print_text(writer, "device", member->device);
-    print_text(writer, "state", member->state);
-    print_text(writer, "reason", member->reason);
-    print_uint(writer, "tickets", member->tickets);
-    print_real(writer, "silent_seconds", member->silent_seconds);
-    print_uint(writer, "certificate_ends", member->certificate_ends_s);
+    json_member_uint(writer, "member", member->member);
+    json_member_text(writer, "name", member->name);
+    json_member_text(writer, "device", member->device);
+    json_member_text(writer, "state", member->state);
+    json_member_text(writer, "reason", member->reason);
+    json_member_uint(writer, "tickets", member->tickets);
+    json_member_real(writer, "silent_seconds", member->silent_seconds);
+    json_member_uint(writer, "certificate_ends", member->certificate_ends_s);
     json_put_end(writer);
 }
 
 static void put_server(struct json_writer *writer, const struct server_description *server)
 {
     json_put_object(writer);
-    print_text(writer, "name", server->name);
-    print_text(writer, "address", server->address);
-    print_uint(writer, "boot", server->boot);
-    print_bool(writer, "connected", server->connected);
-    print_text(writer, "state", server->state);
-    print_uint(writer, "chunks", server->chunks);
-    print_uint(writer, "certificate_ends", server->certificate_ends_s);
+    json_member_text(writer, "name", server->name);
+    json_member_text(writer, "address", server->address);
+    json_member_uint(writer, "boot", server->boot);
+    json_member_bool(writer, "connected", server->connected);
+    json_member_text(writer, "state", server->state);
+    json_member_uint(writer, "chunks", server->chunks);
+    json_member_uint(writer, "certificate_ends", server->certificate_ends_s);
     json_put_end(writer);
 }
 
@@ -46,21 +46,21 @@ static void print_tool(const struct status_reply *status)
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
     json_put_object(&writer);
-    print_text(&writer, "state", print_state(status->state));
-    print_text(&writer, "reason", status->reason);
-    print_uint(&writer, "run", status->run);
-    print_uint(&writer, "generation", status->generation);
-    print_uint(&writer, "step", status->step);
-    print_uint(&writer, "steps", status->steps);
-    print_real(&writer, "loss", status->loss);
-    print_real(&writer, "lr", status->lr);
-    print_real(&writer, "norm", status->norm);
-    print_uint(&writer, "samples", status->samples);
-    print_uint(&writer, "cut_generation", status->cut.generation);
-    print_uint(&writer, "cut_version", status->cut.version);
-    print_text(&writer, "cut_state", status->cut_state);
-    print_uint(&writer, "workers_joined", status->workers_joined);
-    print_uint(&writer, "workers_lost", status->workers_lost);
+    json_member_text(&writer, "state", print_state(status->state));
+    json_member_text(&writer, "reason", status->reason);
+    json_member_uint(&writer, "run", status->run);
+    json_member_uint(&writer, "generation", status->generation);
+    json_member_uint(&writer, "step", status->step);
+    json_member_uint(&writer, "steps", status->steps);
+    json_member_real(&writer, "loss", status->loss);
+    json_member_real(&writer, "lr", status->lr);
+    json_member_real(&writer, "norm", status->norm);
+    json_member_uint(&writer, "samples", status->samples);
+    json_member_uint(&writer, "cut_generation", status->cut.generation);
+    json_member_uint(&writer, "cut_version", status->cut.version);
+    json_member_text(&writer, "cut_state", status->cut_state);
+    json_member_uint(&writer, "workers_joined", status->workers_joined);
+    json_member_uint(&writer, "workers_lost", status->workers_lost);
     print_moves(&writer, &status->moves);
     print_audits(&writer, &status->audits);
     print_array(&writer, "workers");

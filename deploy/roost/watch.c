@@ -159,13 +159,13 @@ static struct counts counts_of(const struct summary *summary)
 static void print_effort_tool(struct json_writer *writer, const struct effort *effort)
 {
     struct effort_shares shares = effort_shares(effort);
-    print_real(writer, "longest_step_gap_seconds", (double)effort->kept.gap_us / 1e6);
-    print_real(writer, "worker_seconds", (double)effort->up_ms / 1000);
-    print_real(writer, "goodput", shares.goodput);
-    print_real(writer, "share_starting", shares.starting);
-    print_real(writer, "share_waiting", shares.waiting);
-    print_real(writer, "share_redone", shares.redone);
-    print_real(writer, "share_audited", shares.audited);
+    json_member_real(writer, "longest_step_gap_seconds", (double)effort->kept.gap_us / 1e6);
+    json_member_real(writer, "worker_seconds", (double)effort->up_ms / 1000);
+    json_member_real(writer, "goodput", shares.goodput);
+    json_member_real(writer, "share_starting", shares.starting);
+    json_member_real(writer, "share_waiting", shares.waiting);
+    json_member_real(writer, "share_redone", shares.redone);
+    json_member_real(writer, "share_audited", shares.audited);
 }
 
 static void print_tool(const struct summary *summary)
@@ -175,37 +175,37 @@ static void print_tool(const struct summary *summary)
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
     json_put_object(&writer);
-    print_uint(&writer, "run", status->run);
-    print_text(&writer, "state", print_state(status->state));
-    print_text(&writer, "reason", status->reason);
-    print_uint(&writer, "steps", status->step);
-    print_real(&writer, "loss", stepped ? status->loss : (double)NAN); /* null */
-    print_real(&writer, "accuracy", stepped ? status->accuracy : (double)NAN);
-    print_real(&writer, "validation_loss",
-               status->has_validation ? status->validation_loss : (double)NAN);
-    print_real(&writer, "validation_accuracy",
-               status->has_validation ? status->validation_accuracy : (double)NAN);
-    print_real(&writer, "unigram_entropy",
-               summary->unigram_entropy > 0 ? summary->unigram_entropy : (double)NAN);
-    print_uint(&writer, "samples", status->samples);
-    print_real(&writer, "seconds", status->seconds);
-    print_real(&writer, "samples_per_second", samples_per_second(status));
+    json_member_uint(&writer, "run", status->run);
+    json_member_text(&writer, "state", print_state(status->state));
+    json_member_text(&writer, "reason", status->reason);
+    json_member_uint(&writer, "steps", status->step);
+    json_member_real(&writer, "loss", stepped ? status->loss : (double)NAN); /* null */
+    json_member_real(&writer, "accuracy", stepped ? status->accuracy : (double)NAN);
+    json_member_real(&writer, "validation_loss",
+                     status->has_validation ? status->validation_loss : (double)NAN);
+    json_member_real(&writer, "validation_accuracy",
+                     status->has_validation ? status->validation_accuracy : (double)NAN);
+    json_member_real(&writer, "unigram_entropy",
+                     summary->unigram_entropy > 0 ? summary->unigram_entropy : (double)NAN);
+    json_member_uint(&writer, "samples", status->samples);
+    json_member_real(&writer, "seconds", status->seconds);
+    json_member_real(&writer, "samples_per_second", samples_per_second(status));
     if (summary->digest != NULL)
-        print_text(&writer, "digest", summary->digest);
+        json_member_text(&writer, "digest", summary->digest);
     struct counts counts = counts_of(summary);
-    print_uint(&writer, "workers_joined", counts.joined);
-    print_uint(&writer, "workers_lost", counts.lost);
-    print_uint(&writer, "tickets_redone", counts.redone);
-    print_uint(&writer, "duplicates", counts.duplicates);
-    print_uint(&writer, "skipped_steps", status->skipped_steps);
+    json_member_uint(&writer, "workers_joined", counts.joined);
+    json_member_uint(&writer, "workers_lost", counts.lost);
+    json_member_uint(&writer, "tickets_redone", counts.redone);
+    json_member_uint(&writer, "duplicates", counts.duplicates);
+    json_member_uint(&writer, "skipped_steps", status->skipped_steps);
     print_moves(&writer, &status->moves);
     print_audits(&writer, &status->audits);
-    print_uint(&writer, "pushed_bytes", status->pushed_bytes);
-    print_uint(&writer, "pulled_bytes", status->pulled_bytes);
+    json_member_uint(&writer, "pushed_bytes", status->pushed_bytes);
+    json_member_uint(&writer, "pulled_bytes", status->pulled_bytes);
     if (summary->effort != NULL)
         print_effort_tool(&writer, summary->effort);
     if (summary->directory != NULL)
-        print_text(&writer, "directory", summary->directory);
+        json_member_text(&writer, "directory", summary->directory);
     json_put_end(&writer);
     print_json(&writer);
 }

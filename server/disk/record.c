@@ -69,26 +69,6 @@ static bool takes_rows(const struct record *record)
            (record->err == ERR_OK || record->err == ERR_NO_SPACE);
 }
 
-static void put_real(struct json_writer *writer, const char *key, double value)
-{
-    json_put_key(writer, key);
-    json_put_real(writer, value);
-}
-
-static void put_uint(struct json_writer *writer, const char *key, uint64_t value)
-{
-    json_put_key(writer, key);
-    json_put_uint(writer, value);
-}
-
-static void put_hex(struct json_writer *writer, const char *key, uint64_t value)
-{
-    char text[17];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
-    json_put_key(writer, key);
-    json_put_text(writer, text);
-}
-
 static void put_scalar(struct record *record, uint64_t step, const char *tag, double value)
 {
     const struct tfevents_scalar scalar = {
@@ -112,30 +92,29 @@ void record_step(struct record *record, const struct step_row *row)
         return;
     check(row->slots > 0 && row->step_samples % row->slots == 0); /* all slots are alike */
     json_put_object(&writer);
-    put_uint(&writer, "step", row->step); /* first: the step log looks for it */
-    put_real(&writer, "loss", row->metrics.loss);
-    put_real(&writer, "accuracy", row->metrics.accuracy);
-    put_real(&writer, "norm", row->metrics.norm);
-    put_real(&writer, "lr", row->metrics.lr);
-    put_uint(&writer, "samples", row->samples);
-    json_put_key(&writer, "skipped");
-    json_put_bool(&writer, row->skipped);
+    json_member_uint(&writer, "step", row->step); /* first: the step log looks for it */
+    json_member_real(&writer, "loss", row->metrics.loss);
+    json_member_real(&writer, "accuracy", row->metrics.accuracy);
+    json_member_real(&writer, "norm", row->metrics.norm);
+    json_member_real(&writer, "lr", row->metrics.lr);
+    json_member_uint(&writer, "samples", row->samples);
+    json_member_bool(&writer, "skipped", row->skipped);
     /* What common/files/ledger.h proves: which tickets, and what came with their gradients. */
-    put_uint(&writer, "ticket", row->step * row->slots);
-    put_uint(&writer, "slots", row->slots);
-    put_uint(&writer, "slot_samples", row->step_samples / row->slots);
-    put_uint(&writer, "step_samples", row->metrics.samples);
-    put_uint(&writer, "epoch_samples", record->epoch_samples);
-    put_hex(&writer, "digest", row->metrics.digest);
-    put_uint(&writer, "behind", row->behind);
-    put_uint(&writer, "workers", row->workers);
-    put_uint(&writer, "redone", row->redone);
-    put_uint(&writer, "speculative", row->speculative);
-    put_uint(&writer, "audited", row->audited);
-    put_uint(&writer, "duration_ms", row->duration_ms);
-    put_uint(&writer, "slot_ms", row->slot_ms);
-    put_uint(&writer, "generation", row->generation);
-    put_real(&writer, "time", time_wall_s());
+    json_member_uint(&writer, "ticket", row->step * row->slots);
+    json_member_uint(&writer, "slots", row->slots);
+    json_member_uint(&writer, "slot_samples", row->step_samples / row->slots);
+    json_member_uint(&writer, "step_samples", row->metrics.samples);
+    json_member_uint(&writer, "epoch_samples", record->epoch_samples);
+    json_member_hex(&writer, "digest", row->metrics.digest);
+    json_member_uint(&writer, "behind", row->behind);
+    json_member_uint(&writer, "workers", row->workers);
+    json_member_uint(&writer, "redone", row->redone);
+    json_member_uint(&writer, "speculative", row->speculative);
+    json_member_uint(&writer, "audited", row->audited);
+    json_member_uint(&writer, "duration_ms", row->duration_ms);
+    json_member_uint(&writer, "slot_ms", row->slot_ms);
+    json_member_uint(&writer, "generation", row->generation);
+    json_member_real(&writer, "time", time_wall_s());
     end_row(record, &writer);
     put_scalar(record, row->step, "train/loss", row->metrics.loss);
     put_scalar(record, row->step, "train/norm", row->metrics.norm);
@@ -149,13 +128,13 @@ void record_validation(struct record *record, const struct validation_row *row)
     if (!takes_rows(record))
         return;
     json_put_object(&writer);
-    put_uint(&writer, "version", row->version); /* first: the step log looks for it */
-    put_real(&writer, "validation_loss", row->loss);
-    put_real(&writer, "validation_accuracy", row->accuracy);
-    put_uint(&writer, "validation_samples", row->samples);
-    put_uint(&writer, "slot_ms", row->slot_ms);
-    put_uint(&writer, "generation", row->generation);
-    put_real(&writer, "time", time_wall_s());
+    json_member_uint(&writer, "version", row->version); /* first: the step log looks for it */
+    json_member_real(&writer, "validation_loss", row->loss);
+    json_member_real(&writer, "validation_accuracy", row->accuracy);
+    json_member_uint(&writer, "validation_samples", row->samples);
+    json_member_uint(&writer, "slot_ms", row->slot_ms);
+    json_member_uint(&writer, "generation", row->generation);
+    json_member_real(&writer, "time", time_wall_s());
     end_row(record, &writer);
     put_scalar(record, row->version, "validation/loss", row->loss);
     put_scalar(record, row->version, "validation/accuracy", row->accuracy);
