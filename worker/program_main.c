@@ -14,14 +14,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-extern char **environ;
-
-enum { SETS_MAX = 128, PROGRAM_FILE_BYTES_MAX = 1 << 26 };
+enum { PROGRAM_FILE_BYTES_MAX = 1 << 26 };
 
 struct arguments {
     const char *spec_path;
-    const char *sets[SETS_MAX];
-    size_t sets_count;
+    struct flags_sets sets;
     enum schedule_kind schedule;
     bool schedule_given; /* else the one that a worker has */
     uint32_t stages, runs;
@@ -79,7 +76,7 @@ enum {
 };
 
 static const struct argp_option option_rows[] = {
-    {"set", 's', "KEY=VALUE", 0, "a setting over the spec's, like train.slots=8; repeatable", 0},
+    FLAGS_SET_ROW,
     {"stages", 'P', "P", 0, "places that the model is cut into (1)", 0},
     {"schedule", 'S', "naive|gpipe|1f1b|interleaved|zb-h1|chimera", 0,
      "who computes what when (1f1b)", 0},
@@ -139,9 +136,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     struct arguments *arguments = state->input;
     switch (key) {
     case 's':
-        if (arguments->sets_count == SETS_MAX)
-            argp_error(state, "more than %d --set", SETS_MAX);
-        arguments->sets[arguments->sets_count++] = argument;
+        flags_add_set(&arguments->sets, argument, state);
         return 0;
     case 'S':
         arguments->schedule = parse_schedule(argument, state);
@@ -213,13 +208,7 @@ static void planned_release(struct planned *planned)
 static enum err read_spec(const struct arguments *arguments, struct planned *planned,
                           struct reason *reason)
 {
-    scoped(buf_release) struct buf text = {0};
-    struct config_overrides overrides = {.flags = arguments->sets,
-                                         .flags_count = arguments->sets_count,
-                                         .environment = (const char *const *)environ};
-    enum err err = file_read(arguments->spec_path, CONFIG_FILE_BYTES_MAX, &text, reason);
-    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
-    TRY(spec_parse(buf_slice(&text), arguments->spec_path, &overrides, &planned->spec, reason));
+    TRY(flags_read_spec(arguments->spec_path, &arguments->sets, &planned->spec, reason));
     return model_init(&planned->model, &planned->spec.model, reason);
 }
 
@@ -375,32 +364,24 @@ static void put_places(struct json_writer *writer, const struct planned *planned
     json_put_end(writer);
 }
 
-static void put_number(struct json_writer *writer, const char *key, uint64_t value)
-{
-    json_put_key(writer, key);
-    json_put_uint(writer, value);
-}
-
 static enum err print_json(const struct arguments *arguments, const struct planned *planned)
 {
     scoped(buf_release) struct buf buf = {0};
     struct json_writer writer = json_writer(&buf);
     json_put_object(&writer);
-    put_number(&writer, "stages", planned->program.places_count);
-    put_number(&writer, "slots", planned->program.slots);
-    put_number(&writer, "microbatches", planned->program.microbatches);
-    json_put_key(&writer, "time");
-    json_put_real(&writer, in_words(arguments, planned));
-    json_put_key(&writer, "idle_share");
-    json_put_real(&writer, simulate_idle_share(&planned->result));
+    json_member_uint(&writer, "stages", planned->program.places_count);
+    json_member_uint(&writer, "slots", planned->program.slots);
+    json_member_uint(&writer, "microbatches", planned->program.microbatches);
+    json_member_real(&writer, "time", in_words(arguments, planned));
+    json_member_real(&writer, "idle_share", simulate_idle_share(&planned->result));
     json_put_key(&writer, "stored");
     json_put_array(&writer);
     for (uint32_t p = 0; p < planned->program.places_count; p++)
         json_put_uint(&writer, planned->result.places[p].stored);
     json_put_end(&writer);
-    put_number(&writer, "peer_bytes", simulate_peer_bytes(&planned->result));
-    put_number(&writer, "pulled_bytes", sum_of(planned, offsetof(struct plan_bytes, pulled)));
-    put_number(&writer, "pushed_bytes", sum_of(planned, offsetof(struct plan_bytes, pushed)));
+    json_member_uint(&writer, "peer_bytes", simulate_peer_bytes(&planned->result));
+    json_member_uint(&writer, "pulled_bytes", sum_of(planned, offsetof(struct plan_bytes, pulled)));
+    json_member_uint(&writer, "pushed_bytes", sum_of(planned, offsetof(struct plan_bytes, pushed)));
     json_put_key(&writer, "peak_bytes");
     json_put_object(&writer);
     put_places(&writer, planned, "device", offsetof(struct plan_bytes, device));

@@ -1,11 +1,14 @@
 #include "common/settings/flags.h"
 
+#include "common/file.h"
+#include "common/scoped.h"
 #include "common/slip.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+extern char **environ;
 
 /* One argument of the command line, without its dashes and what follows an equals sign. */
 struct flag {
@@ -51,6 +54,25 @@ static void check_flag(const struct argp *argp, const char *program, struct flag
     fprintf(stderr, "%s: no flag --%s (did you mean --%s?)\n", program, flag->name,
             flag->slip.meant);
     exit(argp_err_exit_status);
+}
+
+void flags_add_set(struct flags_sets *sets, const char *argument, const struct argp_state *state)
+{
+    if (sets->count == FLAGS_SETS_MAX)
+        argp_error(state, "more than %d --set", FLAGS_SETS_MAX);
+    sets->list[sets->count++] = argument;
+}
+
+enum err flags_read_spec(const char *path, const struct flags_sets *sets, struct spec *ret_spec,
+                         struct reason *reason)
+{
+    scoped(buf_release) struct buf text = {0};
+    const struct config_overrides overrides = {.flags = sets->list,
+                                               .flags_count = sets->count,
+                                               .environment = (const char *const *)environ};
+    enum err err = file_read(path, CONFIG_FILE_BYTES_MAX, &text, reason);
+    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
+    return spec_parse(buf_slice(&text), path, &overrides, ret_spec, reason);
 }
 
 void flags_parse(const struct argp *argp, int argc, char **argv, void *input)

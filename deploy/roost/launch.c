@@ -7,16 +7,12 @@
 
 #include <string.h>
 
-extern char **environ;
-
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct launch_options *options = state->input;
     switch (key) {
     case 's':
-        if (options->set_count == LAUNCH_SETS_MAX)
-            argp_error(state, "more than %d --set", LAUNCH_SETS_MAX);
-        options->sets[options->set_count++] = argument;
+        flags_add_set(&options->sets, argument, state);
         return 0;
     case 'r':
         options->resume = true;
@@ -42,7 +38,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_option launch_options[] = {
-    {"set", 's', "KEY=VALUE", 0, "a setting over the spec's, like train.steps=10; repeatable", 0},
+    FLAGS_SET_ROW,
     {"resume", 'r', NULL, 0, "go on from the directory's newest checkpoint", 0},
     {"from", 'F', "FILE", 0, "initial weights: a safetensors file, which all servers read", 0},
     {"json", 'j', NULL, 0, "the summary as one JSON object, the last line of stdout", 0},
@@ -66,8 +62,8 @@ static enum err read_data(struct launch *launch, struct reason *reason)
 /* A flag or a variable is written in the shell, beside its working folder. */
 static bool is_of_file(const struct launch_options *options)
 {
-    for (size_t i = 0; i < options->set_count; i++)
-        if (strncmp(options->sets[i], "data.path=", strlen("data.path=")) == 0)
+    for (size_t i = 0; i < options->sets.count; i++)
+        if (strncmp(options->sets.list[i], "data.path=", strlen("data.path=")) == 0)
             return false;
     return options_environment(CONFIG_ENVIRONMENT_PREFIX "DATA_PATH", NULL) == NULL;
 }
@@ -136,13 +132,7 @@ static enum err make_path_absolute(const struct launch_options *options, struct 
 static enum err fill(const struct launch_options *options, struct launch *launch,
                      struct reason *reason)
 {
-    scoped(buf_release) struct buf text = {0};
-    struct config_overrides overrides = {.flags = options->sets,
-                                         .flags_count = options->set_count,
-                                         .environment = (const char *const *)environ};
-    enum err err = file_read(options->spec_path, WIRE_SPEC_BYTES_MAX, &text, reason);
-    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
-    TRY(spec_parse(buf_slice(&text), options->spec_path, &overrides, &launch->spec, reason));
+    TRY(flags_read_spec(options->spec_path, &options->sets, &launch->spec, reason));
     TRY(make_path_absolute(options, launch, reason));
     TRY(find_data(options, launch, reason));
     TRY(name_restore(options, launch, reason));

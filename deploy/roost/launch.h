@@ -3,17 +3,12 @@
 #ifndef ROOST_DEPLOY_ROOST_LAUNCH_H
 #define ROOST_DEPLOY_ROOST_LAUNCH_H
 
-#include "common/settings/spec.h"
+#include "common/settings/flags.h"
 #include "proto/wire.h"
-
-#include <argp.h>
-
-enum { LAUNCH_SETS_MAX = 128 };
 
 struct launch_options {
     const char *spec_path;
-    const char *sets[LAUNCH_SETS_MAX];
-    size_t set_count;
+    struct flags_sets sets;
     bool resume;
     const char *restore; /* safetensors file; NULL: none */
     bool json;
