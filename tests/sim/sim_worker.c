@@ -60,7 +60,7 @@ void sim_worker_start(struct sim *sim, struct sim_worker *worker)
     if (worker->life != NULL)
         return;
     sim_trace(sim, "w%u starts", worker->index);
-    worker->leaving = false;
+    worker->leaving = worker->moved = false;
     worker->slowness = 1;
     worker->life = life_new(sim, place_of(worker), run);
 }

@@ -16,6 +16,7 @@ struct sim_worker {
     struct ticket ticket; /* the newest that it was told to compute */
     uint64_t waited_us;   /* its loop waited last then … */
     uint32_t waits;       /* … so often in a row */
+    bool moved;           /* it was told so of a chunk, and does not want the map yet */
     struct heartbeat {
         uint64_t stream, at_ms, clock_us, stops; /* its clock, and how often it was stopped */
         bool waited;                             /* the loop for the answer to a call since */

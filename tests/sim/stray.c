@@ -7,8 +7,10 @@
 #include "tests/sim/sim.h"
 
 enum {
-    RARELY = 4,     /* beside one real call in so many */
-    FAR_AHEAD = 100 /* versions; nobody waits for so many */
+    RARELY = 4,      /* beside one real call in so many */
+    FAR_AHEAD = 100, /* versions; nobody waits for so many */
+    PARKED_MAX = 64,
+    NOBODY_S_STREAM = 1,
 };
 
 enum err __real_coordinator_server_report(struct coordinator *core, uint64_t now_ms, uint64_t link,
@@ -22,9 +24,10 @@ struct shard_ack __real_shard_push(struct shard *shard, uint64_t sender, const s
 void __real_shard_pull(struct shard *shard, struct pull_sender sender, const struct pull *pull,
                        struct shard_effects *effects);
 
+void __real_shard_cancel(struct shard *shard, uint64_t sender);
 void __real_holdings_commit(struct holdings *holdings, const struct server_command *command);
 
-static bool comes(struct sim *sim)
+bool stray_comes(struct sim *sim)
 {
     return sim->options.story == NULL && rand_below(&sim->stray.random, RARELY) == 0;
 }
@@ -141,7 +144,7 @@ void stray_report(struct sim *sim, struct coordinator *core, uint64_t now_ms, ui
     const struct report_call call = {sim, core, now_ms, link};
     const struct server_entry *server = servers_find(&core->servers, link);
     struct server_report report = *seen;
-    if (server == NULL || seen->boot != server->boot || !comes(sim))
+    if (server == NULL || seen->boot != server->boot || !stray_comes(sim))
         return;
     report.boot++;
     no_report(&call, &report, ERR_OLD_BOOT, "a report of another boot");
@@ -179,7 +182,7 @@ void stray_complete(struct sim *sim, struct coordinator *core, uint64_t now_ms,
     struct node *node = &forged.ticket.node;
     bool train = seen->ticket.kind == TICKET_TRAIN;
     if (seen->ticket.generation != run->generation ||
-        members_prove(&core->members, seen->member, &seen->secret) == NULL || !comes(sim))
+        members_prove(&core->members, seen->member, &seen->secret) == NULL || !stray_comes(sim))
         return;
     *node = (struct node){0, train ? run->settings.slots : run->validation.piece_count};
     no_complete(&call, forged, "a complete of a slot behind the last");
@@ -205,7 +208,7 @@ void stray_commit(struct sim *sim, struct shard *shard, uint64_t boot, const str
     struct commit forged = *seen;
     const struct shard_config *config = &shard->config;
     if (boot != config->boot || seen->term != config->term ||
-        seen->generation != config->generation || !comes(sim))
+        seen->generation != config->generation || !stray_comes(sim))
         return;
     forged.term--;
     no_commit(sim, shard, boot, &forged, ERR_OLD_TERM, "a commit of an older term");
@@ -217,14 +220,27 @@ void stray_commit(struct sim *sim, struct shard *shard, uint64_t boot, const str
     no_commit(sim, shard, boot, &forged, ERR_BEHIND, "a commit of a newer generation");
 }
 
+/* It was carried out, whatever is under way now. */
+static void commit_before_again(struct sim *sim, struct shard *shard, uint64_t boot,
+                                struct commit taken)
+{
+    const struct shard_effects *effects = &sim->stray.effects;
+    taken.step--;
+    no_commit(sim, shard, boot, &taken, ERR_OK, "the commit before the newest once more");
+    if (effects->count != 1 || effects->items[0].kind != SHARD_COMMITTED)
+        sim_violated(sim, 11, "the commit before the newest is not acknowledged once more");
+}
+
 void stray_commit_again(struct sim *sim, struct shard *shard, uint64_t boot,
                         const struct commit *taken)
 {
     struct commit forged = *taken;
-    if (!shard->has_decision || taken->step + 1 != shard->decided || !comes(sim))
+    if (!shard->has_decision || taken->step + 1 != shard->decided || !stray_comes(sim))
         return;
     forged.cut = false;
     no_commit(sim, shard, boot, &forged, ERR_OK, "the newest commit once more");
+    if (taken->step > 0)
+        commit_before_again(sim, shard, boot, forged);
     forged.samples++;
     no_commit(sim, shard, boot, &forged, ERR_EXISTS, "another decision of the newest step");
     forged.step++;
@@ -237,7 +253,7 @@ void stray_decision(struct sim *sim, struct holdings *holdings, const struct ser
     struct server_command forged = *seen;
     const struct server_held *told = &holdings->told;
     uint64_t before = join(0, told, sizeof *told);
-    if (!comes(sim))
+    if (!stray_comes(sim))
         return;
     forged.commit.step = told->decision.step + FAR_AHEAD;
     forged.commit.generation = told->generation + 1;
@@ -262,7 +278,7 @@ void stray_push(struct sim *sim, struct shard *shard, uint64_t sender, const str
                 struct cursor payload)
 {
     struct push forged = *seen;
-    if (seen->generation != shard->config.generation || !comes(sim))
+    if (seen->generation != shard->config.generation || !stray_comes(sim))
         return;
     forged.generation++;
     no_push(sim, shard, sender, &forged, payload, ERR_BEHIND, "a push of a newer generation");
@@ -295,7 +311,7 @@ void stray_pull(struct sim *sim, struct shard *shard, struct pull_sender sender,
                 const struct pull *seen)
 {
     struct pull forged = *seen;
-    if (seen->generation != shard->config.generation || !comes(sim))
+    if (seen->generation != shard->config.generation || !stray_comes(sim))
         return;
     forged.generation++;
     no_pull(sim, shard, sender, &forged, ERR_BEHIND, "a pull of a newer generation");
@@ -308,4 +324,31 @@ void stray_pull(struct sim *sim, struct shard *shard, struct pull_sender sender,
     forged.version = shard->decided + FAR_AHEAD;
     if (!seen->newest)
         no_pull(sim, shard, sender, &forged, ERR_MALFORMED, "a pull of a version far ahead");
+}
+
+static bool parks(struct sim *sim, struct shard *shard, const struct pull *pull)
+{
+    const struct pull_sender nobody = {NOBODY_S_STREAM, UINT64_MAX};
+    struct shard_effects *effects = &sim->stray.effects;
+    effects->count = 0;
+    __real_shard_pull(shard, nobody, pull, effects);
+    check(effects->count == 1 && effects->items[0].kind == SHARD_REFUSAL);
+    return effects->items[0].refusal.code == ERR_TOO_EARLY;
+}
+
+/* What waits of one member takes no more memory than it may. */
+void stray_park(struct sim *sim, struct shard *shard, const struct pull *seen)
+{
+    struct pull forged = *seen;
+    size_t bytes = sizeof(struct parked_pull) + seen->chunk_count * sizeof *seen->chunks;
+    size_t room = shard->parked.member_bytes_max / bytes, parked = 0;
+    if (seen->generation != shard->config.generation || seen->newest || room > PARKED_MAX ||
+        !stray_comes(sim))
+        return;
+    forged.version = shard->decided + 1; /* nobody can read it yet */
+    while (parked <= room && parks(sim, shard, &forged))
+        parked++;
+    __real_shard_cancel(shard, NOBODY_S_STREAM);
+    if (parked > room)
+        sim_violated(sim, 6, "%zu pulls of one member wait, and %zu may", parked, room);
 }

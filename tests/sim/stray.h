@@ -18,6 +18,8 @@ struct stray {
     struct shard_effects effects; /* of shards; nobody carries them out */
 };
 
+/* Whether one comes now. */
+bool stray_comes(struct sim *sim);
 /* Before a server's report, or a member's complete. */
 void stray_report(struct sim *sim, struct coordinator *core, uint64_t now_ms, uint64_t link,
                   const struct server_report *seen);
@@ -35,5 +37,7 @@ void stray_push(struct sim *sim, struct shard *shard, uint64_t sender, const str
                 struct cursor payload);
 void stray_pull(struct sim *sim, struct shard *shard, struct pull_sender sender,
                 const struct pull *seen);
+/* Before a pull: many of one member. */
+void stray_park(struct sim *sim, struct shard *shard, const struct pull *seen);
 
 #endif

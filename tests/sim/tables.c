@@ -180,13 +180,58 @@ static void check_lease(struct sim *sim, const struct coordinator *core, const s
                          (unsigned long long)lease->step);
 }
 
+/* When the rules let another worker have what these others have: after a multiple of the usual time
+ * from the youngest of them. 0: at any time. */
+static uint64_t overdue_ms(const struct tickets *tickets, const struct lease *lease)
+{
+    const struct tickets_settings *settings = &tickets->settings;
+    double usual =
+        lease->kind == TICKET_TRAIN ? tickets->train_usual_ms : tickets->validate_usual_ms;
+    uint64_t youngest_ms = 0, after_ms = settings->lease_ms;
+    for (const struct lease *other = leases_before(&tickets->leases, lease); other != NULL;
+         other = leases_before(&tickets->leases, other))
+        if (other->kind == lease->kind && other->step == lease->step &&
+            other->node.level == lease->node.level && other->node.index == lease->node.index) {
+            if (other->doubted)
+                return 0;
+            youngest_ms = other->granted_ms > youngest_ms ? other->granted_ms : youngest_ms;
+        }
+    if (usual > 0)
+        after_ms = (uint64_t)(usual * lease->slots) * settings->overdue_percent / 100;
+    if (usual > 0 && after_ms < settings->overdue_ms_min)
+        after_ms = settings->overdue_ms_min;
+    return youngest_ms > 0 ? youngest_ms + after_ms : 0;
+}
+
+static void check_second(struct sim *sim, const struct tickets *tickets, const struct lease *lease)
+{
+    if (lease->speculative && tickets->settings.overdue_percent > 0 &&
+        lease->granted_ms < overdue_ms(tickets, lease))
+        sim_violated(sim, 3, "slots of step %llu are given to a second worker too early",
+                     (unsigned long long)lease->step);
+}
+
+/* 17: leases are those of members. */
+static void check_holders(struct sim *sim, struct coordinator *core)
+{
+    const struct leases *leases = &core->run.tickets.leases;
+    for (const struct lease *lease = leases_youngest(leases); lease != NULL;
+         lease = leases_before(leases, lease))
+        if (members_name(&core->members, lease->member) == NULL)
+            sim_violated(sim, 17, "who is no member holds slots of step %llu",
+                         (unsigned long long)lease->step);
+}
+
 /* 3: of the leases that are new. */
 static void check_leases(struct sim *sim, struct tables *tables, const struct coordinator *core)
 {
     const struct leases *leases = &core->run.tickets.leases;
     const struct lease *lease = leases_youngest(leases);
-    for (; lease != NULL && lease->attempt > tables->attempts; lease = leases_before(leases, lease))
+    for (; lease != NULL && lease->attempt > tables->attempts;
+         lease = leases_before(leases, lease)) {
         check_lease(sim, core, lease);
+        check_second(sim, &core->run.tickets, lease);
+    }
     tables->attempts = leases->attempts;
 }
 
@@ -259,6 +304,7 @@ void tables_check(struct sim *sim, struct tables *tables, struct coordinator *co
                      (unsigned long long)run->generation);
     check_due(sim, core);
     check_leases(sim, tables, core);
+    check_holders(sim, core);
     check_cuts(sim, run);
     check_leavers(sim, core);
     check_even(sim, tables, core);
@@ -308,6 +354,19 @@ void tables_check_shard(struct sim *sim, const struct shard *shard)
     struct parked_sum all = {.sim = sim, .shard = shard};
     if (shard->parked.count > 0)
         each_parked(shard, check_parked, &all);
+}
+
+bool tables_reduced(const struct shard *shard, uint64_t step)
+{
+    return shard->config.async.on ? async_reduced(&shard->async) : shard_core_reduced(shard, step);
+}
+
+void tables_check_silent(struct sim *sim, const struct shard_effects *effects)
+{
+    for (uint32_t i = 0; i < effects->count; i++)
+        if (effects->items[i].kind == SHARD_REDUCED)
+            sim_violated(sim, 8, "step %llu is reported as reduced with each push",
+                         (unsigned long long)effects->items[i].reduced.step);
 }
 
 void tables_check_stream(struct sim *sim, const struct exchange_stream *stream)

@@ -11,6 +11,7 @@
 struct sim;
 struct coordinator;
 struct shard;
+struct shard_effects;
 struct exchange_stream;
 
 /* Of one coordinator process. */
@@ -30,6 +31,9 @@ void tables_check_failed(struct sim *sim, const struct coordinator *core, const 
 
 /* After an event of a shard. */
 void tables_check_shard(struct sim *sim, const struct shard *shard);
+/* Whether it has reported that the step is reduced, and then it does not do so again with a push. */
+bool tables_reduced(const struct shard *shard, uint64_t step);
+void tables_check_silent(struct sim *sim, const struct shard_effects *effects);
 /* When a pull over it was answered. */
 void tables_check_stream(struct sim *sim, const struct exchange_stream *stream);
 

@@ -18,3 +18,9 @@ uint64_t __wrap_control_next_ns(const struct control *control)
         timers_violated("a call waits that its number does not find, or the other way round");
     return next_ns;
 }
+
+void timers_check_rows(const struct control *control)
+{
+    if (control->over_ns != 0 && control->record.lines.bytes > 0 && control->record.err == ERR_OK)
+        timers_violated("the run is over, and its last rows are not written");
+}

@@ -4,6 +4,10 @@
 #ifndef ROOST_TESTS_SIM_TIMERS_H
 #define ROOST_TESTS_SIM_TIMERS_H
 
+struct control;
+
+/* After an event: the rows of a run that is over are on the disk, unless that is full. */
+void timers_check_rows(const struct control *control);
 /* In the coordinator that runs (watch_control.c). */
 void timers_violated(const char *what);
 

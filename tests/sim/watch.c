@@ -446,6 +446,7 @@ struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const s
     }
     mutate_push(sim, thread, &what, &truth);
     stray_push(sim, shard, sender, push, payload);
+    bool reported = tables_reduced(shard, what.step);
     struct shard_ack ack = __real_shard_push(shard, sender, &what, payload, effects);
     free((void *)(uintptr_t)spoilt.data);
     if (server_here()->spoilt && ack.first_refused > 0 &&
@@ -456,6 +457,8 @@ struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const s
               (unsigned long long)what.id, err_name(ack.code));
     sim->options.progress->duplicates += shard_statistics(shard).duplicates - before.duplicates;
     sim->options.progress->busy += ack.code == ERR_BUSY;
+    if (reported)
+        tables_check_silent(sim, effects);
     thread->effects = effects;
     world.watching = true;
     /* A sum in the order of arrival is wrong though every name is right. */
@@ -506,6 +509,7 @@ void __wrap_shard_pull(struct shard *shard, struct pull_sender sender, const str
     struct pull what = *pull;
     mutate_pull(sim, thread, &what);
     stray_pull(sim, shard, sender, pull);
+    stray_park(sim, shard, pull);
     __real_shard_pull(shard, sender, &what, effects);
     struct shard_effect *answer = answer_of(effects);
     enum err err = answer->kind == SHARD_WEIGHTS ? ERR_OK : answer->refusal.code;

@@ -54,7 +54,6 @@ REAL(enum err, coordinator_server_report, struct coordinator *core, uint64_t now
      const struct server_report *report);
 REAL(void, coordinator_cut_stored, struct coordinator *core, uint64_t now_ms, struct cut_name name,
      enum err err);
-struct control;
 REAL(void, control_effects_carry_out, struct control *control, uint64_t now_ns);
 
 struct coordinator *__wrap_coordinator_new(const struct coordinator_settings *settings)
@@ -261,6 +260,7 @@ void __wrap_control_effects_carry_out(struct control *control, uint64_t now_ns)
     if (coordinator == NULL || coordinator->core == NULL)
         return;
     coordinator_check(coordinator->core);
+    timers_check_rows(control);
     tables_check(world.sim, &coordinator->tables, coordinator->core);
     if (sim_coordinator_holds_office(world.sim, coordinator))
         ledger_map(world.sim, &coordinator->core->run, &coordinator->core->servers);

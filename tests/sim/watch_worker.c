@@ -220,6 +220,8 @@ uint64_t __wrap_agent_wake_ms(const struct agent *agent)
     for (uint32_t i = 0; (stream = rpc_opened(worker->life, STREAM_EXCHANGE, i)) != NULL; i++)
         check_unanswered(world.sim, stream);
     check_wait(world.sim, worker, wake_ms);
+    if (worker->moved)
+        sim_violated(world.sim, 15, "w%u is told of a move, and asks for no map", worker->index);
     return wake_ms;
 }
 
