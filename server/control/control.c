@@ -256,6 +256,14 @@ static enum err begin_plan(struct control *control, uint64_t now_ns, struct cont
     return err;
 }
 
+/* What the disk had no room for. ERR_NO_SPACE: some of it still has none. */
+static enum err store_late(struct control *control, uint64_t now_ns, struct reason *reason)
+{
+    enum err err = control_effects_store_late(control, reason);
+    control_effects_carry_out(control, now_ns);
+    return err;
+}
+
 static enum err start_run(struct control *control, uint64_t now_ns,
                           const struct start_run_request *request, struct buf *response,
                           struct reason *reason)
@@ -269,6 +277,7 @@ static enum err start_run(struct control *control, uint64_t now_ns,
                                       &control->whole, now_ns};
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
     TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
+    TRY(store_late(control, now_ns, reason)); /* later it would be taken for the new run's */
     TRY(open_served(plan.run, &wanted.data, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(store_plan(control, &plan, reason));
@@ -671,34 +680,9 @@ static void flush(struct control *control)
                   log_text("next", "go on without it"));
 }
 
-static enum err store_late_convictions(struct control *control, struct reason *reason)
-{
-    const struct conviction *conviction;
-    control->convictions_late = false;
-    for (uint32_t i = 0; !control->convictions_late &&
-                         (conviction = coordinator_conviction(control->coordinator, i)) != NULL;
-         i++)
-        TRY(control_effects_store_conviction(control, conviction, reason));
-    return ERR_OK;
-}
-
-/* What the disk had no room for. */
-static void store_late(struct control *control)
-{
-    struct reason reason = {0};
-    enum err err = ERR_OK;
-    if (control->state_late)
-        err = control_effects_store_state(control, &reason);
-    if (err == ERR_OK && control->convictions_late)
-        err = store_late_convictions(control, &reason);
-    if (err == ERR_OK && control->stop_late)
-        err = control_effects_store_stop(control, control->stop, &reason);
-    if (err != ERR_OK)
-        control_effects_fail(control, err, &reason);
-}
-
 void control_tick(struct control *control, uint64_t now_ns)
 {
+    struct reason reason = {0};
     if (control->search.cuts != NULL && control->failed == ERR_OK)
         control_effects_search(control, now_ns);
     whole_cut_go_on(&control->whole, now_ns);
@@ -716,7 +700,9 @@ void control_tick(struct control *control, uint64_t now_ns)
     if (control->flush_ns <= now_ns) {
         control->flush_ns = time_after_ms(now_ns, FLUSH_MS);
         flush(control);
-        store_late(control);
+        enum err err = store_late(control, now_ns, &reason);
+        if (err != ERR_OK && err != ERR_NO_SPACE)
+            control_effects_fail(control, err, &reason);
     }
 }
 

@@ -171,6 +171,8 @@ enum err control_effects_store_state(struct control *control, struct reason *rea
     enum err err = store_put_state(control->config.store, control->term, control->run->stored.run,
                                    status.state, status.reason, reason);
     control->state_late = err == ERR_NO_SPACE;
+    if (err == ERR_OK)
+        coordinator_state_stored(control->coordinator);
     return control->state_late ? ERR_OK : err;
 }
 
@@ -195,6 +197,32 @@ enum err control_effects_store_stop(struct control *control, const char *why, st
         return err;
     memmove(control->stop, why, strlen(why) + 1);
     return ERR_OK;
+}
+
+static enum err store_late_convictions(struct control *control, struct reason *reason)
+{
+    const struct conviction *conviction;
+    control->convictions_late = false;
+    for (uint32_t i = 0; !control->convictions_late &&
+                         (conviction = coordinator_conviction(control->coordinator, i)) != NULL;
+         i++)
+        TRY(control_effects_store_conviction(control, conviction, reason));
+    return ERR_OK;
+}
+
+enum err control_effects_store_late(struct control *control, struct reason *reason)
+{
+    if (control->state_late)
+        TRY(control_effects_store_state(control, reason));
+    if (control->convictions_late)
+        TRY(store_late_convictions(control, reason));
+    if (control->stop_late)
+        TRY(control_effects_store_stop(control, control->stop, reason));
+    bool late = control->state_late || control->convictions_late || control->stop_late;
+    return late ? reason_set(reason, ERR_NO_SPACE,
+                             "the store has no room for what is known of run %llu",
+                             (unsigned long long)control->run->stored.run)
+                : ERR_OK;
 }
 
 static enum err carry_out_term(struct control *control, uint64_t newer, struct reason *reason)

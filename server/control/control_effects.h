@@ -15,13 +15,16 @@ void control_effects_end_if_not_synced(struct control *control, enum err err,
 /* Stores the run's state; on a full disk later. The state only decides whether a successor goes on
  * with the run by itself, and a successor that does finds the same cut. */
 enum err control_effects_store_state(struct control *control, struct reason *reason) MUST_USE;
-/* Stores it; on a full disk later. */
 /* Where there is no room it is stored late, as the rest here: who has no room wants to stop. */
 enum err control_effects_store_stop(struct control *control, const char *why,
                                     struct reason *reason) MUST_USE;
+/* Stores it; on a full disk later. */
 enum err control_effects_store_conviction(struct control *control,
                                           const struct conviction *conviction,
                                           struct reason *reason) MUST_USE;
+/* Stores what the disk had no room for: state, convictions, stop. ERR_NO_SPACE: some are still late.
+ */
+enum err control_effects_store_late(struct control *control, struct reason *reason) MUST_USE;
 
 /* Goes on with the search for a cut that is whole: a short while at a time. */
 void control_effects_search(struct control *control, uint64_t now_ns);

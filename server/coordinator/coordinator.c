@@ -249,6 +249,11 @@ void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, st
     reports_cut_stored(coordinator, now_ms, name, err);
 }
 
+void coordinator_state_stored(struct coordinator *coordinator)
+{
+    ending_stored(coordinator);
+}
+
 void coordinator_cut_found(struct coordinator *coordinator, uint64_t now_ms,
                            const struct cut_record *whole, const char *unready)
 {

@@ -8,9 +8,10 @@
  * THE ONE RULE OF USE. After every call: carry out coordinator_effects() in order, then
  * coordinator_effects_clear(), and only then send the answer that the call returned. Facts thereby
  * reach the store before anything that follows from them reaches anybody (P10); when a store effect
- * fails, stop there: the effects behind it must not happen. (Only a cut that cannot be written has
- * an answer of its own, coordinator_cut_stored(). It may be called while effects are carried out;
- * its effects come behind them.)
+ * fails, stop there: the effects behind it must not happen. (A cut that cannot be written has an
+ * answer of its own, coordinator_cut_stored(); a state that a full disk has no room for may be stored
+ * later, coordinator_state_stored(). Both may be called while effects are carried out; their effects
+ * come behind them.)
  *
  * What it relies on, by number (CONTRIBUTING.md has all of them):
  *  P1  complete marks a ticket done until a rewind; only seals say that a step is done.
@@ -158,7 +159,7 @@ enum effect_kind {
                                  later cut is */
     EFFECT_STORE_CONVICTION, /* conviction: before anybody hears of it */
     EFFECT_STORE_STOP,       /* stop: an operator's, before the call is answered */
-    EFFECT_STORE_STATE,      /* state */
+    EFFECT_STORE_STATE,      /* state; coordinator_state_stored() when the store has it */
     /* Messages. */
     EFFECT_COMMAND, /* command, to the server's link */
     /* Answer, to the member's acquire; to be dropped when the call is not there any more. */
@@ -318,6 +319,9 @@ enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, c
  * Anything else: this cut is given up, and training goes on where it can. */
 void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
                             enum err err);
+
+/* An EFFECT_STORE_STATE is in the store, at once or later: the run's newest state. */
+void coordinator_state_stored(struct coordinator *coordinator);
 
 /* What became of an EFFECT_FIND_CUT: the newest cut that is whole; NULL: none is. The run goes back
  * to that cut, or fails with `unready` when it is the very cut that the server was told to read.

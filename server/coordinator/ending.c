@@ -31,12 +31,12 @@ void ending_over(struct coordinator *coordinator, enum run_state state, const ch
     phase_enter(run, PHASE_NONE);
     snprintf(run->reason, sizeof run->reason, "%s", reason);
     send_state(coordinator);
+    run->end_late = true;
     tickets_open(&run->tickets, (struct tickets_open){0});
     for (uint32_t i = 0; i < coordinator->servers.count; i++)
         if (coordinator->servers.list[i].link != 0)
             send_command(coordinator, &coordinator->servers.list[i], SERVER_END);
     servers_unchoose(&coordinator->servers);
-    leaving_let_go(coordinator);
     send_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
     send_over(coordinator);
     static const char *const words[RUN_STATE_COUNT] = {
@@ -46,6 +46,15 @@ void ending_over(struct coordinator *coordinator, enum run_state state, const ch
                 words[state], (unsigned long long)run->settings.run,
                 (unsigned long long)run->steps.version, (unsigned long long)run->generation,
                 (unsigned long long)run->cuts.newest.name.version, reason);
+}
+
+void ending_stored(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    if (run_active(run) || !run->end_late)
+        return;
+    run->end_late = false;
+    leaving_let_go(coordinator);
 }
 
 void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_kind kind,

@@ -22,5 +22,7 @@ void ending_try(struct coordinator *coordinator);
 void ending_now(struct coordinator *coordinator);
 /* The run is over, for this reason. */
 void ending_over(struct coordinator *coordinator, enum run_state state, const char *reason);
+/* The store has the run's state. */
+void ending_stored(struct coordinator *coordinator);
 
 #endif

@@ -8,12 +8,13 @@
 #include "server/coordinator/succession.h"
 
 /* What a draining server waits for. */
-enum wait { WAITS_FOR_ANSWERS, WAITS_FOR_MOVES, WAITS_FOR_CUT, WAITS_FOR_NOTHING };
+enum wait { WAITS_FOR_ANSWERS, WAITS_FOR_MOVES, WAITS_FOR_CUT, WAITS_FOR_STORE, WAITS_FOR_NOTHING };
 
 static const char *const wait_texts[] = {
     [WAITS_FOR_ANSWERS] = "when the run goes on",
     [WAITS_FOR_MOVES] = "its chunks move",
     [WAITS_FOR_CUT] = "a checkpoint without it",
+    [WAITS_FOR_STORE] = "when the store has the run's end",
     [WAITS_FOR_NOTHING] = "it may leave",
 };
 
@@ -23,8 +24,11 @@ static enum wait wait_of(const struct coordinator *coordinator, const struct ser
     if (succession_is_open(run))
         /* P7: an operator's call waits: nobody knows yet who owns which chunk */
         return WAITS_FOR_ANSWERS;
+    if (run_paused(run))
+        return WAITS_FOR_ANSWERS;
+    /* P11: until the store has the run's end, a successor goes on from a cut that may need its files. */
     if (!run_active(run))
-        return WAITS_FOR_NOTHING;
+        return run->end_late ? WAITS_FOR_STORE : WAITS_FOR_NOTHING;
     if (moves_owns_chunks(run, server) && server->state != SERVER_IS_EMPTIED)
         return WAITS_FOR_MOVES;
     /* P11: a drained server leaves only when neither the newest recorded cut nor one that is still
@@ -60,7 +64,7 @@ enum err leaving_drain(struct coordinator *coordinator, struct server_entry *ser
     if (run_active(run) && server->map_index != SERVERS_NONE && run->moves.refused[0] != 0)
         return reason_set(reason, ERR_INVALID, "%s", run->moves.refused);
     enum wait wait = wait_of(coordinator, server);
-    if (wait != WAITS_FOR_NOTHING && !could_take(coordinator, server))
+    if (wait < WAITS_FOR_STORE && !could_take(coordinator, server))
         return nobody_takes(server, reason);
     servers_drain(server, ends);
     effects_log(&coordinator->effects, false, "server drains  server=%s chunks=%u next=%s",

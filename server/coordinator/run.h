@@ -169,6 +169,7 @@ struct run {
     enum run_state state;                /* phase.c */
     enum phase phase;                    /* phase.c */
     char reason[COORDINATOR_TEXT_BYTES]; /* why the run is over: ending.c */
+    bool end_late;                       /* the store does not have it yet: ending.c */
     struct coordinator_run settings;
     uint64_t generation;  /* generation.c */
     bool has_fingerprint; /* coordinator.c */

@@ -32,6 +32,7 @@ struct moves_fixture {
     uint32_t move_count; /* … that moves so many ranges, … */
     bool told[SERVERS];  /* … by these, … */
     uint32_t file[SERVERS];
+    bool state_is_late;       /* the store has no room for the run's state */
     bool store_is_slow;       /* cuts are stored later: */
     struct cut_record stored; /* the newest that was to be */
     struct coordinator_drained drained;
@@ -103,10 +104,11 @@ static inline void look(struct moves_fixture *f)
             f->member = 0;
         if (effects[i].kind == EFFECT_ANSWER && effects[i].answer.err == ERR_OK)
             hear(f, &effects[i].answer.reply);
-        if (effects[i].kind != EFFECT_STORE_CUT)
-            continue;
-        f->stored = *effects[i].cut;
-        if (!f->store_is_slow)
+        if (effects[i].kind == EFFECT_STORE_STATE && !f->state_is_late)
+            coordinator_state_stored(f->coordinator);
+        if (effects[i].kind == EFFECT_STORE_CUT)
+            f->stored = *effects[i].cut;
+        if (effects[i].kind == EFFECT_STORE_CUT && !f->store_is_slow)
             coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, ERR_OK);
         effects = coordinator_effects(f->coordinator, &count);
     }

@@ -271,8 +271,21 @@ enum err __wrap_store_put_conviction(struct store *store, uint64_t term, uint64_
     return __real_store_put_conviction(store, term, run, conviction, reason);
 }
 
-/* The convictions in the store a while later. */
-static uint32_t convictions_later(struct control_fixture *f)
+enum err __real_store_put_stop(struct store *store, uint64_t term, uint64_t run, const char *why,
+                               struct reason *reason);
+enum err __wrap_store_put_stop(struct store *store, uint64_t term, uint64_t run, const char *why,
+                               struct reason *reason);
+
+enum err __wrap_store_put_stop(struct store *store, uint64_t term, uint64_t run, const char *why,
+                               struct reason *reason)
+{
+    if (store_full)
+        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    return __real_store_put_stop(store, term, run, why, reason);
+}
+
+/* What the store knows of the run a while later. */
+static struct coordinator_past past_later(struct control_fixture *f)
 {
     scoped(store_run_release) struct store_run active = {0};
     struct coordinator_past past;
@@ -281,7 +294,7 @@ static uint32_t convictions_later(struct control_fixture *f)
     assert_int_equal(control_failed(f->control), ERR_OK);
     assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
     assert_int_equal(store_get_past(f->store, active.run, &past, NULL), ERR_OK);
-    return past.convictions.count;
+    return past;
 }
 
 TEST_F(convictions_for_which_there_is_no_room_are_stored_when_there_is, control, .trains = true)
@@ -292,10 +305,22 @@ TEST_F(convictions_for_which_there_is_no_room_are_stored_when_there_is, control,
         twice.wrong_bits.member = twice.wrong_bits.first_member = join_as(f, i == 0 ? "a" : "b");
         report(f, twice);
     }
-    assert_int_equal(convictions_later(f), 0);
-    assert_int_equal(convictions_later(f), 0);
+    assert_int_equal(past_later(f).convictions.count, 0);
+    assert_int_equal(past_later(f).convictions.count, 0);
     store_full = false;
-    assert_int_equal(convictions_later(f), 2);
+    assert_int_equal(past_later(f).convictions.count, 2);
+}
+
+TEST_F(a_stop_that_is_stored_late_is_not_the_next_runs, control, .trains = true)
+{
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    store_full = true;
+    assert_int_equal(say(f, stop), ERR_OK);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_NO_SPACE);
+    store_full = false;
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_false(past_later(f).stops);
 }
 
 TEST_F(the_coordinators_own_server_is_not_drained, control)

@@ -137,6 +137,29 @@ static void ask_for_cut(struct moves_fixture *f)
     assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
 }
 
+TEST_F(p11_nobody_leaves_before_the_store_has_the_runs_end, moves, .trains = true)
+{
+    f->state_is_late = true;
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "a test"), ERR_OK);
+    look(f);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_int_equal(drain(f, 0, NULL), ERR_OK); /* although nobody could take its chunks */
+    assert_false(f->players[0].told_leave || f->players[1].told_leave || f->drained.drained);
+    coordinator_state_stored(f->coordinator);
+    look(f);
+    assert_true(f->players[0].told_leave && f->players[1].told_leave);
+}
+
+TEST_F(p11_nobody_leaves_a_run_that_is_paused, moves, .trains = true)
+{
+    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "signal"), ERR_OK);
+    look(f);
+    assert_true(status(f).paused);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_false(f->players[1].told_leave);
+}
+
 TEST_F(p11_a_drained_server_stays_while_a_pending_cut_needs_its_file, moves, .trains = true)
 {
     add_third(f);
