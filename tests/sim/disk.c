@@ -12,7 +12,6 @@
 enum {
     FD_FIRST = 1 << 24, /* no descriptor of the system's */
     FD_DEAD = FD_FIRST - 1,
-    COORDINATORS_MACHINE = SIM_SERVERS_MAX, /* which never goes down */
 };
 
 /* ---- files ---- */
@@ -44,7 +43,7 @@ static void name_it(struct disk_file *file, const char *path)
 static uint32_t machine_of_world(void)
 {
     bool server = world.life != NULL && world.life->place.kind == PLACE_SERVER;
-    return server ? world.life->place.index : (uint32_t)COORDINATORS_MACHINE;
+    return server ? world.life->place.index : (uint32_t)DISK_COORDINATORS;
 }
 
 static struct disk_file *make(struct sim *sim, const char *path, bool folder)
@@ -204,6 +203,13 @@ static void spring(const struct disk_file *file)
         faults_spring(world.sim, journal ? TRAP_LOG : TRAP_WRITE, file->machine);
 }
 
+static bool is_full(const struct sim *sim, uint32_t machine)
+{
+    uint64_t until_us =
+        machine < SIM_SERVERS_MAX ? sim->servers[machine].full_us : sim->faults.store_full_us;
+    return world.life != NULL && until_us > sim->now_us;
+}
+
 static ssize_t disk_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
 {
     (void)ops;
@@ -211,7 +217,7 @@ static ssize_t disk_write(const struct file_ops *ops, int fd, const void *data, 
     if (!goes_on(2, path_of(fd)))
         return (ssize_t)bytes;
     struct disk_file *file = opened(fd);
-    if (file->machine < SIM_SERVERS_MAX && sim->servers[file->machine].full_us > sim->now_us) {
+    if (is_full(sim, file->machine)) {
         errno = ENOSPC;
         return -1;
     }

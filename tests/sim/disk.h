@@ -10,11 +10,15 @@
 
 #include "common/buf.h"
 #include "common/rand.h"
+#include "tests/sim/scenario.h"
 
 #include <stdbool.h>
 
 #define SIM_RUN "run"
 #define SIM_CHECKPOINTS SIM_RUN "/checkpoints"
+
+/* Their machine, which never goes down. */
+enum { DISK_COORDINATORS = SIM_SERVERS_MAX };
 
 struct sim;
 

@@ -2,6 +2,7 @@
 
 #include "common/digest.h"
 #include "common/files/checkpoint.h"
+#include "common/files/step_log.h"
 #include "common/scoped.h"
 #include "server/member/holdings.h"
 #include "server/threads/shards.h"
@@ -659,6 +660,18 @@ static void check_whole(struct sim *sim, struct cut_name cut)
                      (unsigned long long)cut.version, reason.text);
 }
 
+/* 10: the rows that led to it. */
+static void check_rows(struct sim *sim, struct cut_name cut)
+{
+    static const char path[] = SIM_RUN "/steps.jsonl";
+    scoped(buf_release) struct buf rows = {0};
+    check(file_read(path, SIZE_MAX, &rows, NULL) == ERR_OK);
+    if (!disk_has(sim, DISK_COORDINATORS, path) ||
+        step_log_reach(buf_slice(&rows), 0) < cut.version)
+        sim_violated(sim, 10, "cut %llu.%llu is recorded, but not the steps that led to it",
+                     (unsigned long long)cut.generation, (unsigned long long)cut.version);
+}
+
 void ledger_recorded(struct sim *sim, const struct cut_record *cut)
 {
     struct cut_name before = sim->ledger.recorded;
@@ -673,6 +686,7 @@ void ledger_recorded(struct sim *sim, const struct cut_record *cut)
     for (uint32_t i = 0; i < cut->server_count && !cut->by_seed; i++)
         check_durable(sim, cut, i);
     check_whole(sim, cut->name);
+    check_rows(sim, cut->name);
     sim->ledger.recorded = cut->name;
     sim->ledger.record = *cut;
 }

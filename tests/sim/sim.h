@@ -35,8 +35,8 @@
  *   8 once the faults are over the run ends within a bounded time; nobody's loop spins; no worker
  *     stops with an error;
  *   9 a ticket is complete only when every server has counted all of it;
- *  10 a recorded cut is durable on the disk of every server and newer than the one before, and
- *     found again, whole;
+ *  10 a recorded cut is durable on the disk of every server, as are its steps on the
+ *     coordinator's, newer than the one before, and found again, whole;
  *  11 what belongs to another generation, boot or term is not counted, served or acted on;
  *  12 the lowest missing slot is always admitted: BUSY never stops the step;
  *  13 each step's metrics, each validation and the final state are the reference's, bit for bit;

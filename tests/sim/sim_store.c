@@ -52,6 +52,13 @@ static enum err begin(struct reason *reason)
                : reason_set(reason, ERR_BUSY, "another coordinator writes to the store");
 }
 
+static enum err has_room(struct reason *reason)
+{
+    return world.sim->faults.store_full_us > world.sim->now_us
+               ? reason_set(reason, ERR_NO_SPACE, "the store's disk is full")
+               : ERR_OK;
+}
+
 /* In a new directory it begins anywhere. */
 static uint64_t first_boot(struct sim *sim)
 {
@@ -67,8 +74,10 @@ enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason 
     *ret_boot = 1;
     if (!life_acts())
         return ERR_OK;
-    if (store->place.kind != PLACE_SERVER)
-        return begin(reason);
+    if (store->place.kind != PLACE_SERVER) {
+        TRY(begin(reason));
+        return has_room(reason);
+    }
     if (server->dir_lost || server->boot == 0)
         server->boot = first_boot(sim);
     else if (sim->options.mutation != MUTATE_SAME_BOOT)
@@ -86,6 +95,7 @@ enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason 
     if (!life_acts())
         return ERR_OK;
     TRY(begin(reason));
+    TRY(has_room(reason));
     coordinator->term = ++world.sim->store.term;
     sim_trace(world.sim, "c%u has term %llu", coordinator->index,
               (unsigned long long)coordinator->term);
@@ -106,8 +116,10 @@ static bool may_write(const struct store *store, uint64_t term, enum err *ret_er
     *ret_err = begin(reason);
     if (*ret_err != ERR_OK)
         return false;
-    if (term == sim->store.term || sim->options.mutation == MUTATE_STORE_UNFENCED)
-        return true;
+    if (term == sim->store.term || sim->options.mutation == MUTATE_STORE_UNFENCED) {
+        *ret_err = has_room(reason);
+        return *ret_err == ERR_OK;
+    }
     sim_trace(sim, "the store refuses c%u, whose term is over", store->place.index);
     *ret_err = reason_set(reason, ERR_OLD_TERM, "the term is over");
     return false;
@@ -233,8 +245,7 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
     TRY(write_beside(beside, reason));
     if (!life_acts())
         return ERR_OK;
-    if (sim->faults.store_full_us > sim->now_us)
-        return reason_set(reason, ERR_NO_SPACE, "the store's disk is full");
+    TRY(has_room(reason));
     ledger_recorded(sim, cut);
     sim->store.past.cut = *cut;
     story_tell(sim, "the cut of version %llu is recorded", (unsigned long long)cut->name.version);
