@@ -99,6 +99,16 @@ bool disk_has(struct sim *sim, uint32_t machine, const char *path)
 
 /* ---- what goes wrong ---- */
 
+bool disk_flip(struct sim *sim, const char *path, uint64_t bit)
+{
+    struct disk_file *file = find(sim, path);
+    if (file == NULL || file->bytes.bytes == 0)
+        return false;
+    uint64_t at = bit % (8 * (uint64_t)file->bytes.bytes);
+    file->bytes.data[at / 8] ^= (uint8_t)(1U << at % 8);
+    return true;
+}
+
 /* Of what was not synced some may be there, and not as it was written. */
 static void lose_bytes(struct sim *sim, struct disk_file *file)
 {

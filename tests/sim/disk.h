@@ -41,6 +41,8 @@ void disk_release(struct sim *sim);
 
 /* The file is there, whole and under that name, whatever happens to the machine. */
 bool disk_has(struct sim *sim, uint32_t machine, const char *path);
+/* Flips that bit, of as many as the file has; twice: it is as it was. False: there is no file. */
+bool disk_flip(struct sim *sim, const char *path, uint64_t bit);
 /* The machine goes down. */
 void disk_power_cut(struct sim *sim, uint32_t machine);
 void disk_clear(struct sim *sim, uint32_t machine); /* the machine has another one */

@@ -452,6 +452,22 @@ static bool lose_command(struct sim *sim)
     return true;
 }
 
+/* A server goes down, so that all read the newest checkpoint. */
+static bool damage_cut(struct sim *sim)
+{
+    struct sim_server *server = pick_server(sim, true);
+    if (server == NULL || !damage_newest(sim))
+        return false;
+    sim_server_crash(sim, server);
+    return true;
+}
+
+static bool repeat_name(struct sim *sim)
+{
+    const struct sim_server *server = pick_server(sim, true);
+    return server != NULL && twin_start(sim, server->index);
+}
+
 static bool inject(struct sim *sim, enum fault_kind kind)
 {
     switch (kind) {
@@ -497,6 +513,10 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return fill_disk(sim);
     case FAULT_SYNC_FAILS:
         return break_sync(sim);
+    case FAULT_DAMAGE_CUT:
+        return damage_cut(sim);
+    case FAULT_REPEAT_NAME:
+        return repeat_name(sim);
     case FAULT_LOSE_COMMAND:
         return lose_command(sim);
     case FAULT_STORE_GONE:
@@ -561,6 +581,7 @@ void faults_end(struct sim *sim)
     sim->calm = true;
     sim->calm_us = sim->now_us;
     sim->faults.trap = TRAP_NONE;
+    sim->twin.here = false;
     for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
         sim->servers[i].loses_command = false;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {

@@ -691,6 +691,12 @@ void ledger_recorded(struct sim *sim, const struct cut_record *cut)
     sim->ledger.record = *cut;
 }
 
+void ledger_back(struct sim *sim, const struct cut_record *cut)
+{
+    sim->ledger.recorded = cut->name;
+    sim->ledger.record = *cut;
+}
+
 /* ---- who owns what ---- */
 
 void ledger_map(struct sim *sim, const struct run *run, const struct servers *servers)
@@ -760,7 +766,8 @@ static bool is_right_end(const struct sim *sim, enum run_state state)
     case RUN_STOPPED:
         return sim->ledger.stopping;
     case RUN_FAILED:
-        return sim->expected.failed && version == sim->expected.failed_step;
+        return (sim->expected.failed && version == sim->expected.failed_step) ||
+               damage_leaves_none(sim);
     default:
         return false;
     }
@@ -774,6 +781,7 @@ void ledger_over(struct sim *sim, enum run_state state, const char *reason)
         sim_violated(sim, 8, "the run is over in state %d with the cut of version %llu: %s",
                      (int)state, (unsigned long long)version, reason);
     sim->over = true;
+    damage_mend(sim);
     if (state == RUN_ENDED)
         check_validated(sim, version);
     if (sim->ledger.recorded.generation == 0)

@@ -85,6 +85,8 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete);
 void ledger_step(struct sim *sim, const struct step_row *row, bool in_office);
 void ledger_validation(struct sim *sim, const struct validation_row *row);
 void ledger_recorded(struct sim *sim, const struct cut_record *cut);
+/* Newer ones are forgotten. */
+void ledger_back(struct sim *sim, const struct cut_record *cut);
 void ledger_over(struct sim *sim, enum run_state state, const char *reason);
 /* Of the newest recorded cut's state. */
 struct digest_hex ledger_digest(struct sim *sim);

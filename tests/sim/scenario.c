@@ -277,6 +277,26 @@ static void choose_losses(struct scenario *scenario)
                            rand_below(&random, scenario->calm_us)};
 }
 
+/* A disk that changes what it has, a server's name that comes twice: in some seeds, chosen apart. */
+static void choose_oddities(struct scenario *scenario)
+{
+    static const enum fault_kind kinds[] = {FAULT_DAMAGE_CUT, FAULT_DAMAGE_CUT, FAULT_REPEAT_NAME};
+    struct rand_state random = {scenario->seed + 0x6f6464};
+    struct spec_checkpoint *checkpoint = &scenario->spec.checkpoint;
+    if (scenario->fault_count == 0 || scenario->fault_count == SIM_FAULTS_MAX ||
+        !chance(&random, 15))
+        return;
+    enum fault_kind kind = PICK(&random, kinds);
+    if (kind == FAULT_DAMAGE_CUT) { /* with another one to go back to */
+        checkpoint->keep = checkpoint->keep < 2 ? 2 : checkpoint->keep;
+        checkpoint->every_steps = checkpoint->every_steps == 0 ? 1 : checkpoint->every_steps;
+    }
+    for (uint64_t left = between(&random, 1, 3); left > 0 && scenario->fault_count < SIM_FAULTS_MAX;
+         left--)
+        scenario->faults[scenario->fault_count++] =
+            (struct fault){kind, rand_below(&random, scenario->calm_us)};
+}
+
 /* In a third of the seeds that may have audits; chosen apart from the rest. */
 static void choose_audits(struct scenario *scenario)
 {
@@ -343,6 +363,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     choose_network(scenario, &random);
     choose_faults(scenario, &random);
     choose_losses(scenario);
+    choose_oddities(scenario);
     choose_audits(scenario);
     choose_residency(scenario);
 }

@@ -52,6 +52,8 @@ enum {
     X(SUCCESSOR, "second coordinators at once")                                                    \
     X(ASK_CUT, "cuts asked for")                                                                   \
     X(STOP_RUN, "runs stopped")                                                                    \
+    X(DAMAGE_CUT, "newest checkpoints damaged")                                                    \
+    X(REPEAT_NAME, "servers' names that came twice")                                               \
     X(LOSE_COMMAND, "commands lost in a server")                                                   \
     X(LOSE_CALL, "calls lost")                                                                     \
     X(REPEAT_CALL, "calls repeated")                                                               \

@@ -51,12 +51,14 @@
  *  18 who was convicted is never again taken as a member, whoever the coordinator is;
  *  19 a run that is to go back for a worker that was wrong goes on in no other way, whoever the
  *     coordinator is;
- *  20 a stop that was acknowledged is not forgotten, whoever the coordinator is.
+ *  20 a stop that was acknowledged is not forgotten, whoever the coordinator is;
+ *  21 a second start of a server's name does not take the place of one that lives (twin.h).
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H
 
 #include "tests/sim/compute.h"
+#include "tests/sim/damage.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/expected.h"
 #include "tests/sim/faults.h"
@@ -80,6 +82,7 @@
 #include "tests/sim/story.h"
 #include "tests/sim/stray.h"
 #include "tests/sim/tables.h"
+#include "tests/sim/twin.h"
 #include "tests/sim/watch.h"
 
 /* The results of seeds, in memory that the supervising process sees. */
@@ -122,6 +125,8 @@ struct sim {
     struct sim_ledger ledger;
     struct faults faults;
     struct pairs pairs;
+    struct damage damage;
+    struct twin twin;
     struct coordinator_run run;
     struct map_parameter *parameters; /* of the run */
     struct sim_store store;

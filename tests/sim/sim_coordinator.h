@@ -7,7 +7,7 @@
 #include "tests/sim/network.h"
 #include "tests/sim/tables.h"
 
-enum { SIM_COORDINATORS = 2 };
+enum { SIM_COORDINATORS = 2, SIM_CUTS_MAX = 4 };
 
 /* The store that coordinators share and that survives them: written as a whole or not at all, and
  * only by the coordinator of the newest term (P7). */
@@ -15,6 +15,8 @@ struct sim_store {
     uint64_t term;             /* the highest taken */
     const struct life *writer; /* its transaction is open; NULL: nobody's is */
     struct coordinator_past past;
+    uint32_t cut_count; /* that are remembered, the newest first */
+    struct cut_record cuts[SIM_CUTS_MAX];
     enum run_state state;
     char reason[COORDINATOR_TEXT_BYTES];
 };

@@ -2,6 +2,7 @@
  * coordinator is conditional on its term. The ledger is called for each. */
 #include "tests/sim/sim.h"
 
+#include "server/coordinator/cuts.h"
 #include "server/disk/store.h"
 
 #include <string.h>
@@ -226,6 +227,14 @@ static enum err write_beside(const struct store_beside *beside, struct reason *r
     return err;
 }
 
+static void remember(struct sim_store *store, const struct cut_record *cut, uint32_t keep)
+{
+    check(keep < SIM_CUTS_MAX);
+    memmove(&store->cuts[1], &store->cuts[0], (SIM_CUTS_MAX - 1) * sizeof store->cuts[0]);
+    store->cuts[0] = store->past.cut = *cut;
+    store->cut_count = store->cut_count < keep ? store->cut_count + 1 : keep;
+}
+
 enum err store_write_beside(struct store *store, uint64_t term, const struct store_beside *beside,
                             struct reason *reason)
 {
@@ -239,7 +248,7 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
 {
     struct sim *sim = world.sim;
     enum err err;
-    (void)run, (void)keep;
+    (void)run;
     if (!may_write(store, term, &err, reason))
         return err;
     TRY(write_beside(beside, reason));
@@ -247,7 +256,8 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
         return ERR_OK;
     TRY(has_room(reason));
     ledger_recorded(sim, cut);
-    sim->store.past.cut = *cut;
+    remember(&sim->store, cut, keep);
+    damage_recorded(sim);
     story_tell(sim, "the cut of version %llu is recorded", (unsigned long long)cut->name.version);
     return ERR_OK;
 }
@@ -263,21 +273,37 @@ enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,
     return ERR_OK;
 }
 
-/* Only the newest: no cut is damaged here. */
 enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *ret_cuts,
                         uint32_t max, uint32_t *ret_count, struct reason *reason)
 {
-    (void)store, (void)run, (void)max, (void)reason;
-    ret_cuts[0] = world.sim->store.past.cut;
-    *ret_count = ret_cuts[0].name.generation > 0 ? 1 : 0;
+    const struct sim_store *facts = &world.sim->store;
+    uint32_t count = facts->cut_count < max ? facts->cut_count : max;
+    (void)store, (void)run, (void)reason;
+    memcpy(ret_cuts, facts->cuts, count * sizeof facts->cuts[0]);
+    *ret_count = count;
     return ERR_OK;
 }
 
 enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, struct cut_name newest,
                            struct reason *reason)
 {
-    (void)store, (void)term, (void)run, (void)newest;
-    return reason_set(reason, ERR_UNSUPPORTED, "no cut is forgotten here");
+    struct sim *sim = world.sim;
+    struct sim_store *facts = &sim->store;
+    enum err err;
+    (void)run;
+    if (!may_write(store, term, &err, reason))
+        return err;
+    uint32_t gone = 0;
+    while (gone < facts->cut_count && cuts_is_newer(facts->cuts[gone].name, newest))
+        gone++;
+    check(gone < facts->cut_count);
+    facts->cut_count -= gone;
+    memmove(facts->cuts, &facts->cuts[gone], facts->cut_count * sizeof facts->cuts[0]);
+    facts->past.cut = facts->cuts[0];
+    ledger_back(sim, &facts->cuts[0]);
+    sim_trace(sim, "the store goes back to cut %llu.%llu", (unsigned long long)newest.generation,
+              (unsigned long long)newest.version);
+    return ERR_OK;
 }
 
 enum err store_find_active_run(struct store *store, struct store_run *ret_run,

@@ -224,11 +224,13 @@ enum err __wrap_coordinator_server_report(struct coordinator *core, uint64_t now
 {
     if (coordinator_here() == NULL)
         return __real_coordinator_server_report(core, now_ms, link, report);
+    twin_hello(world.sim, core, now_ms);
     stray_report(world.sim, core, now_ms, link, report);
     bool fails = report->kind == SERVER_MANIFEST && report->manifest.code != ERR_OK &&
                  cuts_ordered(&core->run.cuts, report->manifest.cut) &&
                  report->manifest.attempt == cuts_attempt(&core->run.cuts, report->manifest.cut);
     enum err err = __real_coordinator_server_report(core, now_ms, link, report);
+    twin_note(world.sim, report, err);
     if (fails && err == ERR_OK)
         tables_check_failed(world.sim, core, server_of_link(&core->servers, link));
     trace_report(world.sim, link, report, err);
@@ -581,7 +583,9 @@ static bool is_outdated(struct sim *sim, const struct sim_server *server)
 static void check_ready(struct sim *sim, const struct sim_server *server,
                         const struct server_report *report)
 {
-    if (report->ready.code != ERR_OK && !is_outdated(sim, server))
+    bool damaged = report->ready.code == ERR_CORRUPT && server->newest.prepare.from_cut &&
+                   damage_is_of(sim, server->newest.prepare.cut);
+    if (report->ready.code != ERR_OK && !damaged && !is_outdated(sim, server))
         sim_violated(sim, sim->run.async ? 16 : 10, "s%u cannot prepare generation %llu: %s",
                      server->index, (unsigned long long)report->ready.cut.generation,
                      report->ready.text);
