@@ -194,10 +194,11 @@ static void try_cut_again(struct coordinator *coordinator, uint64_t now_ms)
         run_due(coordinator, cuts->again_ms > now_ms ? cuts->again_ms : now_ms + AGAIN_MS);
 }
 
-/* A stop drops what it cannot finish in its time, but it waits for room as long as that takes. */
+/* A stop drops what it cannot finish in its time, but it waits for room, and for the search for an
+ * older cut, as long as that takes. */
 static bool stop_is_over(const struct run *run, uint64_t now_ms)
 {
-    bool waits = cuts_waits(&run->cuts) && run->ending.kind == ENDING_STOP;
+    bool waits = (cuts_waits(&run->cuts) || run->rewind.wanted) && run->ending.kind == ENDING_STOP;
     return run_ends(run) && !waits && run->ending.by_ms <= now_ms;
 }
 

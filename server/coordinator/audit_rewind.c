@@ -30,7 +30,7 @@ bool audit_rewind_begin(struct coordinator *coordinator, const struct member *me
     struct run *run = &coordinator->run;
     struct audit_rewind *rewind = &run->rewind;
     uint64_t first = first_brought(&coordinator->members, member);
-    if (!run->settings.audit_rewind || first == UINT64_MAX || run_ends(run))
+    if (!run->settings.audit_rewind || first == UINT64_MAX)
         return false;
     bool further = !rewind->wanted || first < rewind->version_max;
     if (further) /* of two that are convicted the earlier step counts */
@@ -96,7 +96,8 @@ void audit_rewind_found(struct coordinator *coordinator, const struct cut_record
     if (whole != NULL && !cuts_same(whole->name, newest))
         return; /* an earlier search's, which knew no bound: once more */
     effects_log(&coordinator->effects, true,
-                "no checkpoint is old enough  before_step=%llu next=go on from version %llu",
-                (unsigned long long)rewind->version_max, (unsigned long long)newest.version);
+                "no checkpoint is old enough  before_step=%llu next=%s version %llu",
+                (unsigned long long)rewind->version_max, run_ends(run) ? "stop with" : "go on from",
+                (unsigned long long)newest.version);
     *rewind = (struct audit_rewind){0};
 }

@@ -7,7 +7,8 @@
  * recorded cut is too new, the store is searched for one that is old enough and whole
  * (EFFECT_FIND_CUT); the cuts after it are of a history that is left, and are forgotten. Without
  * such a cut the run goes on from the newest one, and a sentence says so. Then a generation begins
- * as after any loss (generation.h).
+ * as after any loss (generation.h). A run that stops needs none: it is over with that cut, as soon
+ * as that is found. One that pauses leaves all of this to its successor.
  *
  * What a worker brought is known from what this start of the coordinator granted to members of its
  * name and certificate, as far as they are remembered. That the run is to go back is stored with the

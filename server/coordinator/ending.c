@@ -112,11 +112,13 @@ static void try_last(struct run *run)
     phase_enter(run, PHASE_LAST);
 }
 
-/* P7: an operator's call waits until a new coordinator knows what its servers hold. */
+/* P7: an operator's call waits until a new coordinator knows what its servers hold. P9: the last cut
+ * has nothing of what is to be undone. */
 bool ending_is_due_in_gather(const struct run *run)
 {
+    bool open = succession_is_open(run) || run->rewind.wanted;
     return run->phase == PHASE_GATHER && run_ends(run) &&
-           (run->ending.kind == ENDING_PAUSE || !succession_is_open(run));
+           (run->ending.kind == ENDING_PAUSE || !open);
 }
 
 /* Stops at once. Steps after the newest cut are lost, and the reason names them. */

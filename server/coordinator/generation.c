@@ -314,6 +314,8 @@ enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_OK;
     if (audit_rewind_waits(coordinator))
         return ERR_OK;
+    if (run_ends(run) && !succession_is_open(run))
+        return ERR_OK; /* the newest cut is old enough, and a run that ends needs no rewind */
     if (coordinator->servers.chosen_count == 0) {
         TRY(gather_anew(coordinator, now_ms, ret_gathering));
     } else if (run->next_map == NEXT_MAP_OF_CUT) {

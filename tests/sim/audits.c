@@ -10,7 +10,8 @@
  *   audits --rewind 1-1000  the same with train.audit_rewind, cuts that are recorded late, damaged and
  *                           pruned, and daemons that start anew, also between the conviction and
  *                           the rewind: from then on nothing is in the weights that the liar brought
- *                           since its last agreeing audit
+ *                           since its last agreeing audit; in a quarter of the seeds the run is
+ *                           stopped, and nothing of that is in its last cut
  *   audits --lack 1-1000    the search for a cut ignores how old it must be: that is found
  *   audits --forget 1-1000  a successor does not know that the run is to go back: that is found
  */
@@ -52,6 +53,7 @@ struct plan {
     uint32_t keep;         /* cuts in the store */
     uint32_t cut_every;
     bool speculates; /* second attempts at slow tickets are compared as well */
+    bool stops;      /* an operator stops the run when it is to go back, or will be */
     uint64_t steps_max;
     uint64_t tickets_max; /* of the liar */
 };
@@ -102,6 +104,8 @@ struct world {
     uint64_t confirmed;      /* the liar's bits were compared in the step before, and were right */
     uint64_t settled_at;     /* the version at which the seed ends */
     bool excused;            /* no cut was old enough and whole */
+    bool doubted;            /* bits differed */
+    bool stopping, over;     /* the run */
     uint32_t rewinds, searches, none;
     uint32_t left; /* to a successor */
 };
@@ -267,6 +271,16 @@ static void check_rewound(struct world *world)
         world->settled_at = status.version + STEPS_AFTER;
 }
 
+/* The run is over, with its newest cut. */
+static void check_over(struct world *world)
+{
+    uint64_t from, last = world->kept[0].name.version;
+    check_version(world, last);
+    if (!world->excused && goes_back(world, &from) && last > from)
+        violated(world, "the last cut is of version", last, from);
+    world->over = true;
+}
+
 static void acknowledge(struct world *world)
 {
     struct server_report committed = {.kind = SERVER_COMMITTED};
@@ -288,6 +302,13 @@ static void report_reduced(struct world *world, uint64_t step)
                                        .loss_sum = 1,
                                        .sample_count = SLOTS};
     report(world, reduced);
+}
+
+static void stop(struct world *world)
+{
+    world->stopping = true;
+    ignore(coordinator_stop(world->coordinator, world->now_ms, "")); /* it is over: fine */
+    carry_out(world);
 }
 
 /* Returns whether the push has made the step complete. */
@@ -324,7 +345,10 @@ static void take_push(struct world *world, const struct push *push, uint64_t dig
     wrong.wrong_bits.first_member = first->member;
     wrong.wrong_bits.step = push->step;
     wrong.wrong_bits.node = push->node;
-    report(world, wrong);
+    if (world->plan->stops && world->doubted && !world->stopping && one_in(world, 2))
+        stop(world);
+    if (!world->over)
+        report(world, wrong);
 }
 
 /* ---- workers ---- */
@@ -490,6 +514,7 @@ static void read_log(struct world *world, const char *text)
 {
     unsigned long long below;
     world->none += strstr(text, "no checkpoint is old enough") != NULL ? 1 : 0;
+    world->doubted = world->doubted || strstr(text, "bits differ") != NULL;
     if (sscanf(text, "worker was wrong  worker=w0 confirmed_below=%llu", &below) == 1 &&
         below > world->confirmed) {
         printf("seed %llu: no audit agreed between the steps %llu and %llu\n",
@@ -510,6 +535,9 @@ static void take_effect(struct world *world, const struct effect *effect)
     else if (effect->kind == EFFECT_STORE_REWIND) {
         world->stored_generation = effect->generation;
         check_rewound(world);
+    } else if (effect->kind == EFFECT_STORE_STATE) {
+        if (effect->state.state == RUN_STOPPED)
+            check_over(world);
     } else if (effect->kind == EFFECT_FIND_CUT) {
         world->search.at_ms = world->now_ms + between(world, 1, 300);
         world->search.version_max = effect->find.version_max;
@@ -577,7 +605,8 @@ static void start_daemons(struct world *world)
     struct coordinator_past past = {.generation = world->stored_generation,
                                     .cut = world->kept[0],
                                     .recorded = world->version,
-                                    .convictions = world->convictions};
+                                    .convictions = world->convictions,
+                                    .stops = world->stopping};
     if (plan->forget)
         convictions_undone(&past.convictions);
     struct server_report hello = {.kind = SERVER_HELLO, .boot = ++world->boot};
@@ -705,11 +734,13 @@ static void next_event(struct world *world)
         start_again(world);
     else if (world->plan->rewinds && one_in(world, 400))
         restart_server(world);
+    else if (world->plan->stops && !world->stopping && goes_back(world, &from) && one_in(world, 4))
+        stop(world);
 }
 
 /* Audits of all seeds. */
 struct sums {
-    uint64_t compared, not_compared, rewinds, searches, none, left;
+    uint64_t compared, not_compared, rewinds, searches, none, left, stopped;
 };
 
 /* Returns the liar's tickets until it was named; 0: it was not. */
@@ -718,7 +749,8 @@ static uint64_t run_seed(const struct plan *plan, uint64_t seed, struct sums *su
     static struct world world;
     set_up(&world, plan, seed);
     while ((plan->rewinds ? world.version < world.settled_at : !world.named) &&
-           world.version < plan->steps_max && world.workers[LIAR].tickets < plan->tickets_max)
+           world.version < plan->steps_max && world.workers[LIAR].tickets < plan->tickets_max &&
+           !world.over)
         next_event(&world);
     uint64_t tickets = world.named ? world.workers[LIAR].tickets : 0;
     struct coordinator_status status;
@@ -729,6 +761,7 @@ static uint64_t run_seed(const struct plan *plan, uint64_t seed, struct sums *su
     sums->searches += world.searches;
     sums->none += world.none;
     sums->left += world.left;
+    sums->stopped += world.over && world.searches > 0;
     coordinator_free(world.coordinator);
     return tickets;
 }
@@ -805,6 +838,7 @@ static int honest(uint64_t first, uint64_t last, const char *what)
                                                                             : 15,
                                   .keep = 1 + (uint32_t)rand_below(&random, KEEP_MAX),
                                   .speculates = rand_below(&random, 2) == 0,
+                                  .stops = rewinds && seed % 4 == 0,
                                   .steps_max = 400,
                                   .tickets_max = UINT64_MAX};
         named += run_seed(&plan, seed, &sums) > 0 ? 1 : 0;
@@ -815,9 +849,10 @@ static int honest(uint64_t first, uint64_t last, const char *what)
     if (rewinds)
         printf(
             "%llu rewinds, %llu searches, without an old enough checkpoint %llu times, left to a "
-            "successor %llu times\n",
+            "successor %llu times; stopped after a search %llu times\n",
             (unsigned long long)sums.rewinds, (unsigned long long)sums.searches,
-            (unsigned long long)sums.none, (unsigned long long)sums.left);
+            (unsigned long long)sums.none, (unsigned long long)sums.left,
+            (unsigned long long)sums.stopped);
     /* Of two workers nobody says which one lies, and 400 steps are few for a rare liar. */
     return named > (last - first + 1) / 3 ? 0 : 1;
 }

@@ -52,12 +52,17 @@ bool damage_is_of(const struct sim *sim, struct cut_name cut)
     return sim->damage.cut.generation > 0 && cuts_same(cut, sim->damage.cut);
 }
 
-bool damage_leaves_none(const struct sim *sim)
+bool damage_leaves(const struct sim *sim, uint64_t version_max)
 {
     for (uint32_t i = 0; i < sim->store.cut_count; i++)
-        if (is_whole(sim->store.cuts[i].name))
-            return false;
-    return sim->damage.cut.generation > 0;
+        if (sim->store.cuts[i].name.version <= version_max && is_whole(sim->store.cuts[i].name))
+            return true;
+    return false;
+}
+
+bool damage_leaves_none(const struct sim *sim)
+{
+    return sim->damage.cut.generation > 0 && !damage_leaves(sim, UINT64_MAX);
 }
 
 void damage_mend(struct sim *sim)

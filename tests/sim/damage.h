@@ -21,6 +21,8 @@ bool damage_newest(struct sim *sim);
 void damage_recorded(struct sim *sim);
 /* Whether that cut is the damaged one. */
 bool damage_is_of(const struct sim *sim, struct cut_name cut);
+/* Whether one of the store's cuts, of a version up to that, is whole. */
+bool damage_leaves(const struct sim *sim, uint64_t version_max);
 /* Whether the run has nothing to go back to. */
 bool damage_leaves_none(const struct sim *sim);
 /* The bit is as it was. */

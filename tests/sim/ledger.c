@@ -775,8 +775,12 @@ static bool is_right_end(const struct sim *sim, enum run_state state)
 
 void ledger_over(struct sim *sim, enum run_state state, const char *reason)
 {
-    uint64_t version = sim->ledger.recorded.version;
+    uint64_t version = sim->ledger.recorded.version, from;
     struct digest digest;
+    if (state != RUN_FAILED && convictions_undo(&sim->store.past.convictions, &from) &&
+        version > from && damage_leaves(sim, from))
+        sim_violated(sim, 19, "the last cut is of version %llu, and step %llu was to be undone",
+                     (unsigned long long)version, (unsigned long long)from);
     if (!is_right_end(sim, state))
         sim_violated(sim, 8, "the run is over in state %d with the cut of version %llu: %s",
                      (int)state, (unsigned long long)version, reason);

@@ -31,6 +31,7 @@ struct coordinator_fixture {
     bool validated; /* every second step */
     double audit;
     bool async;
+    bool stops;            /* an earlier coordinator was told to stop it */
     uint32_t workers;      /* that join: one, or a and b */
     uint64_t worker, a, b; /* their members' numbers */
     struct coordinator *coordinator;

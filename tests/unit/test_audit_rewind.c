@@ -88,12 +88,91 @@ TEST_F(who_brought_nothing_undoes_nothing, coordinator)
     assert_int_equal(status(f).version, 4);
 }
 
+/* ---- while the run stops ---- */
+
+/* Version 5, and the cuts of the versions 2 and 4 are recorded. a was wrong from step 2 on. Returns
+ * the cut of version 2. */
+static struct cut_record train_to_5(struct coordinator_fixture *f)
+{
+    train_to_4(f, 2);
+    const struct cut_record two = f->stored;
+    record_all(f, 4);
+    step(f, 4);
+    return two;
+}
+
+static void find(struct coordinator_fixture *f, const struct cut_record *whole)
+{
+    tick(f, STOP_MS); /* a stop waits for the search */
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    coordinator_cut_found(f->coordinator, f->now_ms, whole, "");
+    look(f);
+}
+
+static void expect_stopped(struct coordinator_fixture *f, uint64_t version)
+{
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_int_equal(status(f).cut.version, version);
+    assert_null(seen(f, EFFECT_STORE_REWIND)); /* a run that ends needs none */
+}
+
+TEST_F(p9_the_last_cut_has_nothing_of_who_is_convicted_while_the_run_stops, coordinator)
+{
+    const struct cut_record two = train_to_5(f);
+    stop(f);
+    convict(f);
+    assert_int_equal(seen(f, EFFECT_FIND_CUT)->find.version_max, 2);
+    find(f, &two);
+    expect_stopped(f, 2);
+}
+
+TEST_F(p9_the_last_cut_is_not_awaited_that_has_what_is_undone, coordinator)
+{
+    train_to_4(f, 2);
+    stop(f);
+    assert_int_equal(say_manifest(f, 0, 4, ERR_OK), ERR_OK);
+    convict(f);
+    assert_true(seen(f, EFFECT_STORE_CONVICTION)->conviction.undo);
+    expect_stopped(f, 2);
+}
+
+TEST_F(p9_a_run_stops_that_goes_back_already, coordinator)
+{
+    const struct cut_record two = train_to_5(f);
+    convict(f);
+    stop(f);
+    find(f, &two);
+    expect_stopped(f, 2);
+}
+
+TEST_F(p9_without_an_older_cut_the_run_stops_with_the_newest, coordinator)
+{
+    train_to_5(f);
+    stop(f);
+    convict(f);
+    find(f, NULL);
+    assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "next=stop with version 4"));
+    expect_stopped(f, 4);
+}
+
+TEST_F(p10_a_coordinator_that_ends_leaves_the_rewind_to_its_successor, coordinator)
+{
+    train_to_5(f);
+    assert_int_equal(coordinator_pause(f->coordinator, f->now_ms, "signal"), ERR_OK);
+    convict(f);
+    assert_true(seen(f, EFFECT_STORE_CONVICTION)->conviction.undo);
+    assert_true(status(f).paused);
+}
+
+/* ---- a successor ---- */
+
 /* Another coordinator goes on with what the store has, on servers that hold version 4. */
 static void succeed(struct coordinator_fixture *f, const struct cut_record *cut,
                     const struct conviction *convicted)
 {
     struct coordinator_run run = run_of(20);
-    struct coordinator_past past = {.generation = f->generation, .cut = *cut, .recorded = 4};
+    struct coordinator_past past = {
+        .generation = f->generation, .cut = *cut, .recorded = 4, .stops = f->stops};
     run.audit_rewind = true;
     convictions_add(&past.convictions, convicted);
     coordinator_tear_down(f);
@@ -127,6 +206,18 @@ TEST_F(p10_a_coordinator_that_dies_before_the_rewind_leaves_it_to_its_successor,
 
     succeed(f, &two, &convicted);
     assert_non_null(command(f, 0, SERVER_ASK));
+}
+
+TEST_F(p9_a_successor_that_is_to_stop_goes_back_first, coordinator, .stops = true)
+{
+    train_to_4(f, 2);
+    const struct cut_record two = f->stored;
+    record_all(f, 4);
+    const struct conviction convicted = {.undo = true, .undo_from = 2};
+    succeed(f, &f->stored, &convicted);
+    coordinator_cut_found(f->coordinator, f->now_ms, &two, "");
+    look(f);
+    expect_stopped(f, 2);
 }
 
 TEST_F(p10_of_two_rewinds_that_are_due_the_further_one_counts, coordinator)
