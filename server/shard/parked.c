@@ -131,6 +131,16 @@ void parked_join(struct parked_pull *ring, struct parked_pull *from)
         parked_move(ring, from->behind);
 }
 
+bool parked_has(const struct parked *parked, uint64_t member)
+{
+    return id_table_find(&parked->members, member) != NULL;
+}
+
+uint64_t parked_by(const struct parked_pull *pull)
+{
+    return pull->member->id;
+}
+
 void parked_cancel(struct parked *parked, struct parked_pull *ring, uint64_t sender)
 {
     for (struct parked_pull *pull = ring->behind, *next; pull != ring; pull = next) {

@@ -52,6 +52,10 @@ void parked_take(struct parked *parked, struct parked_pull *pull);
 void parked_move(struct parked_pull *ring, struct parked_pull *pull);
 /* Moves all of `from` behind those of `ring`. */
 void parked_join(struct parked_pull *ring, struct parked_pull *from);
+/* Whether the member has parked pulls. */
+bool parked_has(const struct parked *parked, uint64_t member);
+/* Whose pull that is. */
+uint64_t parked_by(const struct parked_pull *pull);
 void parked_cancel(struct parked *parked, struct parked_pull *ring, uint64_t sender);
 
 #endif

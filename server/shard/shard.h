@@ -316,6 +316,8 @@ void shard_pull(struct shard *shard, struct pull_sender sender, const struct pul
 void shard_unsent(struct shard *shard, uint64_t bytes);
 /* The sender is gone: its parked pulls are forgotten. */
 void shard_cancel(struct shard *shard, uint64_t sender);
+/* The member has ended: its parked pulls get UNKNOWN_MEMBER. False: call again for the rest. */
+bool shard_end_member(struct shard *shard, uint64_t member, struct shard_effects *effects);
 
 /* The coordinator's decision for a step, for the server's start `boot`. OK: taken, shard_work()
  * carries it out; for a step below the version: COMMITTED comes again. Else nothing changed:

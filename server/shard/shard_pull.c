@@ -200,26 +200,41 @@ void shard_pull_applied(struct shard *shard, struct shard_effects *effects)
     }
 }
 
-/* False: there is no room for more effects. */
-static bool close_ring(struct shard *shard, const struct parked_pull *ring,
-                       struct shard_effects *effects)
+/* `member`: NULL: everybody's. False: there is no room for more effects. */
+static bool refuse_ring(struct shard *shard, const struct parked_pull *ring, const uint64_t *member,
+                        struct shard_effects *effects)
 {
-    struct parked_pull *pull;
-    while ((pull = parked_find(ring, UINT64_MAX)) != NULL) {
+    for (struct parked_pull *pull = ring->behind, *next; pull != ring; pull = next) {
+        next = pull->behind;
+        if (member != NULL && parked_by(pull) != *member)
+            continue;
         if (effects->count == SHARD_EFFECTS_MAX)
             return false;
-        emit_refusal(pull->sender, pull->id, ERR_OLD_GENERATION, effects);
+        emit_refusal(pull->sender, pull->id,
+                     member == NULL ? ERR_OLD_GENERATION : ERR_UNKNOWN_MEMBER, effects);
         parked_take(&shard->parked, pull);
         free(pull);
     }
     return true;
 }
 
+static bool refuse_all(struct shard *shard, const uint64_t *member, struct shard_effects *effects)
+{
+    for (uint32_t i = 0; i < shard->store.count; i++)
+        if (!refuse_ring(shard, shard->store.chunks[i].waiting, member, effects))
+            return false;
+    return refuse_ring(shard, shard->later, member, effects) &&
+           refuse_ring(shard, shard->again, member, effects);
+}
+
+bool shard_end_member(struct shard *shard, uint64_t member, struct shard_effects *effects)
+{
+    shard_core_begin(shard);
+    return !parked_has(&shard->parked, member) || refuse_all(shard, &member, effects);
+}
+
 bool shard_close(struct shard *shard, struct shard_effects *effects)
 {
     shard_core_begin(shard);
-    for (uint32_t i = 0; i < shard->store.count; i++)
-        if (!close_ring(shard, shard->store.chunks[i].waiting, effects))
-            return false;
-    return close_ring(shard, shard->later, effects) && close_ring(shard, shard->again, effects);
+    return refuse_all(shard, NULL, effects);
 }

@@ -10,6 +10,8 @@
 #include "server/threads/pull.h"
 #include "server/threads/push.h"
 
+#include <string.h>
+
 enum {
     MESSAGES_MAX = 4096, /* pushes and pulls that may wait; beyond, BUSY */
     COMMANDS_MAX = 256,  /* room that only commands may use */
@@ -31,7 +33,14 @@ enum shard_item_kind {
     ITEM_WAKE,
     ITEM_ARRIVAL,
     ITEM_TRANSFERRED,
-    ITEM_ASK_MISSING
+    ITEM_ASK_MISSING,
+    ITEM_ENDED
+};
+
+/* Members that have ended. */
+struct ended_members {
+    uint32_t count;
+    uint64_t members[];
 };
 
 /* A commit with its moves of this thread's chunks, in one piece of memory. */
@@ -49,6 +58,7 @@ struct shard_item {
         struct order *order;
         struct transfer_arrival *arrival;
         struct transfer_sent *sent;
+        struct ended_members *ended;
         struct {
             uint64_t generation, step, question;
         } missing;
@@ -396,6 +406,16 @@ static void handle_ask_missing(struct shard_thread *thread, const struct shard_i
         thread->config.events->missing(thread->config.owner, thread->config.index, &missing);
 }
 
+static void handle_ended(struct shard_thread *thread, struct ended_members *take_ended)
+{
+    for (uint32_t i = 0; i < take_ended->count && thread->shard != NULL; i++)
+        for (bool refused = false; !refused;) {
+            refused = shard_end_member(thread->shard, take_ended->members[i], &thread->effects);
+            carry_out_shard(thread);
+        }
+    free(take_ended);
+}
+
 static void handle_shard_item(struct shard_thread *thread, const struct shard_item *item)
 {
     switch (item->kind) {
@@ -421,6 +441,9 @@ static void handle_shard_item(struct shard_thread *thread, const struct shard_it
         break;
     case ITEM_ASK_MISSING:
         handle_ask_missing(thread, item);
+        break;
+    case ITEM_ENDED:
+        handle_ended(thread, item->ended);
         break;
     case ITEM_END:
         forget_shard(thread);
@@ -722,6 +745,23 @@ enum err shard_thread_ask_missing(struct shard_thread *thread, const struct serv
                                           command->ask_missing.step,
                                           command->ask_missing.question}};
     return inbox_post(thread->inbox, &item);
+}
+
+enum err shard_thread_end_members(struct shard_thread *thread, const struct server_command *command)
+{
+    uint32_t count = command->ended.member_count;
+    size_t bytes = count * sizeof *command->ended.members;
+    struct ended_members *copy = malloc(sizeof *copy + bytes);
+    if (copy == NULL)
+        return ERR_NOMEM;
+    copy->count = count;
+    if (count > 0)
+        memcpy(copy->members, command->ended.members, bytes);
+    struct shard_item item = {.kind = ITEM_ENDED, .ended = copy};
+    enum err err = inbox_post(thread->inbox, &item);
+    if (err != ERR_OK)
+        free(copy);
+    return err;
 }
 
 enum err shard_thread_end(struct shard_thread *thread)

@@ -89,6 +89,10 @@ enum err shard_thread_report(struct shard_thread *thread) MUST_USE;
 /* Reports `missing` when slots of the command's step are. */
 enum err shard_thread_ask_missing(struct shard_thread *thread,
                                   const struct server_command *command) MUST_USE;
+/* The command's members have ended: the shard refuses their parked pulls. A pull that was admitted
+ * before and comes behind this stays until it is answered. ERR_NOMEM. */
+enum err shard_thread_end_members(struct shard_thread *thread,
+                                  const struct server_command *command) MUST_USE;
 /* Forgets its shard. */
 enum err shard_thread_end(struct shard_thread *thread) MUST_USE;
 

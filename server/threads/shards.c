@@ -74,6 +74,9 @@ static void end_members(struct shards *shards, const struct server_command *comm
     thread_lock(&shards->exchange.mutex);
     admission_end(&shards->exchange.admission, command);
     thread_unlock(&shards->exchange.mutex);
+    for (uint32_t i = 0; i < shards->exchange.thread_count; i++)
+        ignore(shard_thread_end_members(shards->exchange.threads[i],
+                                        command)); /* their pulls stay parked until answered */
 }
 
 static void decide(struct shards *shards, const struct commit *commit)

@@ -238,6 +238,7 @@ REAL(enum err, prepared_shard_new, const struct prepared *prepared,
      const struct prepared_shard *about, struct shard **ret_shard, struct reason *reason);
 REAL(void, shard_free, struct shard *shard);
 REAL(bool, shard_close, struct shard *shard, struct shard_effects *effects);
+REAL(bool, shard_end_member, struct shard *shard, uint64_t member, struct shard_effects *effects);
 REAL(bool, shard_begin_order, struct shard *shard, uint32_t *next, struct shard_effects *effects);
 
 /* The scenario's settings beside the spec's. */
@@ -321,6 +322,20 @@ bool __wrap_shard_close(struct shard *shard, struct shard_effects *effects)
         look(thread, effects);
     }
     return closed;
+}
+
+bool __wrap_shard_end_member(struct shard *shard, uint64_t member, struct shard_effects *effects)
+{
+    bool ended = __real_shard_end_member(shard, member, effects);
+    struct sim_thread *thread = thread_of(shard);
+    if (thread != NULL) {
+        if (effects->count > 0)
+            sim_trace(world.sim, "s%u refuses %u parked pulls of member %llu, who has ended",
+                      thread->index, effects->count, (unsigned long long)member);
+        count_answered(thread, effects);
+        look(thread, effects);
+    }
+    return ended;
 }
 
 bool __wrap_shard_begin_order(struct shard *shard, uint32_t *next, struct shard_effects *effects)

@@ -119,6 +119,32 @@ TEST_F(a_members_parked_pulls_are_bounded_and_take_nobody_elses_room, shard)
     assert_int_equal(refusal(pull_some(f, ALICE + 1, 1, &first, 1)), ERR_TOO_EARLY);
 }
 
+TEST_F(the_parked_pulls_of_a_member_that_has_ended_are_refused, shard, .later = true)
+{
+    f->config.parked_member_bytes_max = 100000;
+    start(f);
+    enum { PULLS = SHARD_EFFECTS_MAX + 1 };
+    const uint32_t first = FIRST;
+    uint32_t refused = 0;
+    assert_int_equal(refusal(pull_some(f, BOB, 1, &first, 1)), ERR_TOO_EARLY);
+    for (uint32_t i = 0; i < PULLS; i++) /* some wait for a later commit */
+        assert_int_equal(refusal(pull_some(f, ALICE, 1 + i % 2, &first, 1)), ERR_TOO_EARLY);
+    for (bool all = false; !all;) {
+        clear(f);
+        all = shard_end_member(f->shard, ALICE / 100, &f->effects);
+        refused += f->effects.count;
+        for (uint32_t i = 0; i < f->effects.count; i++) {
+            assert_int_equal(f->effects.items[i].sender, ALICE);
+            assert_int_equal(refusal(&f->effects.items[i]), ERR_UNKNOWN_MEMBER);
+        }
+    }
+    assert_int_equal(refused, PULLS);
+    assert_int_equal(shard_statistics(f->shard).parked, 1);
+    clear(f);
+    assert_true(shard_end_member(f->shard, ALICE / 100, &f->effects));
+    assert_int_equal(f->effects.count, 0);
+}
+
 TEST_F(closing_tells_who_waits, shard)
 {
     const uint32_t first = FIRST;

@@ -246,6 +246,20 @@ TEST_F(a_new_generation_ends_what_waits, shards, .threads = 1, .prepared = true)
     assert_int_equal(shards_held(f->shards).generation, 0);
 }
 
+TEST_F(the_end_of_a_member_ends_what_waits, shards, .threads = 1, .prepared = true)
+{
+    const uint64_t member = hello_of(42).hello.member;
+    struct server_command ended = {.kind = SERVER_ENDED};
+    ended.ended.generation = f->generation;
+    ended.ended.member_count = 1;
+    ended.ended.members = &member;
+    pull_all(f, 1);
+    tally_wait(&f->tally, REFUSAL, 1);
+    command(f, ended);
+    tally_wait(&f->tally, REFUSAL, 2);
+    assert_int_equal(last_received(f).refusal.code, ERR_UNKNOWN_MEMBER);
+}
+
 TEST_F(a_disk_that_refuses_fails_the_cut_only, shards, .threads = 2)
 {
     folder_write(&f->folder, "checkpoints", "a file is in the way", 20);
