@@ -43,6 +43,7 @@ struct coordinator_fixture {
     size_t count;
     struct effect seen[EFFECTS_SEEN_MAX];
     enum err store;   /* what writing a cut down ends in */
+    enum err rewind;  /* the same of a generation */
     uint32_t attempt; /* which of the cut's manifests are */
     struct cut_record stored;
     struct coordinator_run run;
@@ -98,6 +99,10 @@ static inline void look(struct coordinator_fixture *f)
         if (effects[i].kind == EFFECT_STORE_CUT) {
             f->stored = *effects[i].cut;
             coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, f->store);
+            effects = coordinator_effects(f->coordinator, &count);
+        } else if (effects[i].kind == EFFECT_STORE_REWIND) {
+            coordinator_rewind_stored(f->coordinator, f->now_ms, effects[i].rewind.generation,
+                                      f->rewind);
             effects = coordinator_effects(f->coordinator, &count);
         }
     }
