@@ -45,7 +45,8 @@
  *     has come; a recorded cut has each chunk in one file; the map's number never goes back, and
  *     one number is one map; a server that leaves is in no recorded cut that is the newest (P11);
  *  16 async: a chunk takes a ticket once, computed on what its attempt was given, within the bound;
- *     what was acknowledged with `logged`, and what is in the cut, is not lost;
+ *     what was acknowledged with `logged`, and what is in the cut, is not lost; journals that a
+ *     recorded cut covers are removed before the next cut that is ordered (journals.h);
  *  17 nobody acts for a member without its secret, nor for one that has ended; nothing is pushed or
  *     completed that was not granted so; whose key is not known yet waits (forge.h);
  *  18 who was convicted is never again taken as a member, whoever the coordinator is;
@@ -63,6 +64,7 @@
 #include "tests/sim/expected.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/history.h"
+#include "tests/sim/journals.h"
 #include "tests/sim/ledger.h"
 #include "tests/sim/lent.h"
 #include "tests/sim/life.h"

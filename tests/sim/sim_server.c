@@ -32,6 +32,7 @@ static void forget(struct sim_server *server)
     server->shards = NULL;
     server->holdings = NULL;
     server->newest = (struct server_command){0};
+    server->journals = (struct journals){0};
     watch_forget(server);
 }
 

@@ -6,6 +6,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/member/holdings.h"
 #include "server/shard/shard.h"
+#include "tests/sim/journals.h"
 #include "tests/sim/life.h"
 #include "tests/sim/network.h"
 #include "tests/sim/scenario.h"
@@ -58,6 +59,7 @@ struct sim_server {
     struct shards *shards;
     const struct holdings *holdings;
     struct server_command newest; /* PREPARE; what it points to is gone */
+    struct journals journals;     /* the same process */
     uint64_t term;                /* the highest that it has heard of */
     uint32_t thread_count;
     struct sim_thread threads[SIM_THREADS_MAX];

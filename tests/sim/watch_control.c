@@ -616,10 +616,12 @@ void __wrap_shards_command(struct shards *shards, const struct server_command *c
         server->shards = shards;
         if (command->boot == server->boot && command->term > server->term)
             server->term = command->term;
-        if (command->kind == SERVER_PREPARE && command->boot == server->boot &&
-            command->term >= server->term &&
+        bool obeyed = command->boot == server->boot && command->term >= server->term;
+        if (obeyed && command->kind == SERVER_PREPARE &&
             command->prepare.generation > server->newest.prepare.generation)
             server->newest = *command;
+        if (obeyed && command->kind == SERVER_RECORDED)
+            server->journals.recorded = command->recorded;
     }
     bool can_lose = command->kind == SERVER_PREPARE || command->kind == SERVER_COMMIT;
     if (server != NULL && server->loses_command && can_lose) {
