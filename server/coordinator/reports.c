@@ -119,6 +119,8 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
     struct run *run = &coordinator->run;
     if (report->ready.cut.generation != run->generation)
         return ERR_OLD_GENERATION;
+    if (report->ready.code != ERR_OK && run->phase == PHASE_GATHER)
+        return ERR_OK; /* that generation is given up, and the next one has a PREPARE of its own */
     if (report->ready.code != ERR_OK) {
         not_ready(coordinator, server, report);
         advance_run(coordinator, now_ms);

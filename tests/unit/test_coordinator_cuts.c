@@ -54,6 +54,21 @@ TEST_F(a_damaged_cut_falls_back_to_the_next_whole_one, coordinator, .plan = 20)
     step(f, 6);
 }
 
+TEST_F(who_cannot_prepare_what_is_given_up_fails_nothing, coordinator, .plan = 20)
+{
+    struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
+    const struct cut_record whole = cut_at(6);
+    start_preparing(f, &f->run, &past);
+    lose_server(f, 0);
+    assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OK);
+    coordinator_cut_found(f->coordinator, f->now_ms, &whole, "");
+    look(f);
+    assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OK); /* another of the generation */
+    assert_int_equal(status(f).state, RUN_STARTING);
+    hello(f, 0, f->generation);
+    assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.cut.version, 6);
+}
+
 /* The machine of the server that reported it is to blame, or nothing is left. */
 TEST_F(a_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinator, .plan = 20)
 {
