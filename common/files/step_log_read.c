@@ -263,6 +263,7 @@ enum err step_log_read(const char *path, const struct step_log_reader *reader, b
 struct timed {
     struct step_times times;
     uint64_t first_step;
+    bool begun; /* what follows is whole, and follows what was timed */
 };
 
 static enum err take_times(void *context, const char *path, uint64_t line, struct slice text,
@@ -291,10 +292,11 @@ static enum err time_segment(const char *path, struct timed *timed, struct reaso
         return ERR_OK;
     /* Before the first step, rows are not counted, and neither is the time since the last of them.
      */
-    if (footer.has_times && (timed->first_step == 0 || timed->times.newest_us > 0))
+    if (footer.has_times && timed->begun)
         step_times_join(&timed->times, &footer.state.times);
     else
         TRY(step_log_read(path, &reader, &torn, reason));
+    timed->begun = true;
     timed->first_step = end; /* steps.jsonl may have them as well */
     return ERR_OK;
 }
@@ -303,7 +305,7 @@ enum err step_log_times(const char *directory, uint64_t first_step, struct step_
                         struct reason *reason)
 {
     scoped(file_names_release) struct file_names segments = {0};
-    struct timed timed = {.first_step = first_step};
+    struct timed timed = {.first_step = first_step, .begun = first_step == 0};
     const struct step_log_reader reader = {take_times, &timed};
     char path[STEP_LOG_PATH_BYTES];
     bool torn;
