@@ -33,6 +33,8 @@ ROWS = (
     ("interleaved, 4 stages of 2 runs", GPT, 0, ("--stages", 4, "--schedule", "interleaved", "--units", 2), {}),
     ("zero bubble (ZB-H1), 4 stages", GPT, 0, ("--stages", 4, "--schedule", "zb-h1"), {}),
     ("Chimera, 4 stages, nodes of 2 slots", GPT, 1, ("--stages", 4, "--schedule", "chimera"), {}),
+    ("Chimera, 4 stages, 6 slots in nodes of 4 and 2", GPT, 2, ("--stages", 4, "--schedule", "chimera"),
+     {"train.slots": 6}),
     ("Chimera, 2 stages, nodes of 4 slots", GPT, 2, ("--stages", 2, "--schedule", "chimera"), {}),
     ("activation checkpointing", GPT, 0, (), {"train.recompute": "all"}),
     ("activation checkpointing of every second layer", GPT, 0, (), {"train.recompute": "every"}),

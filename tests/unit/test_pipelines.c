@@ -311,6 +311,7 @@ TEST(a_shape_without_a_program_is_refused_with_one_that_has_one)
         {{SCHEDULE_INTERLEAVED, 4, 2, 8, 6, 1}, "not 6; 8 would do"},
         {{SCHEDULE_CHIMERA, 3, 1, 8, 8, 2}, "an even number of stages, not 3; 4 would do"},
         {{SCHEDULE_CHIMERA, 4, 1, 8, 8, 1}, "a node of 1 slot has no halves; 2 would do"},
+        {{SCHEDULE_CHIMERA, 4, 1, 8, 12, 6}, "a node of 6 slots has no halves; 8 would do"},
         {{SCHEDULE_GPIPE, 4, 1, 4096, 4096, 1}, "smaller nodes or larger microbatches would do"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -1,6 +1,7 @@
 #include "worker/program/schedule.h"
 
 #include "common/scoped.h"
+#include "common/tree.h"
 #include "worker/program/writer.h"
 
 #include <inttypes.h>
@@ -296,11 +297,15 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
         return reason_set(reason, ERR_INVALID,
                           "chimera needs an even number of stages, not %u; %u would do", places,
                           places + 1 <= shape->units ? places + 1 : places - 1);
-    if (shape->schedule == SCHEDULE_CHIMERA && shape->slots % 2 != 0)
+    uint32_t level = tree_level(shape->slots);
+    bool halves =
+        level > 0 && UINT32_C(1) << level == shape->slots; /* which are nodes of the tree */
+    if (shape->schedule == SCHEDULE_CHIMERA && !halves)
         return reason_set(reason, ERR_INVALID,
                           "chimera sends half of a node each way, and a node of %u slot%s has no "
                           "halves; %u would do",
-                          shape->slots, plural(shape->slots), shape->slots + 1);
+                          shape->slots, plural(shape->slots),
+                          UINT32_C(1) << (level > 0 ? level : 1));
     return ERR_OK;
 }
 
