@@ -395,7 +395,7 @@ enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
     if (found == NULL)
         return ERR_UNKNOWN_MEMBER;
     found->seen_ms = now_ms;
-    if (run_is_over(&coordinator->run))
+    if (run_end_is_told(&coordinator->run))
         send_over(coordinator); /* the member's stream may be newer than the first notice */
     return ERR_OK;
 }
@@ -459,7 +459,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
     if (!again && tickets_held(&run->tickets, member->id) >= COORDINATOR_LEASES_MAX)
         return ERR_BUSY;
     member->sequence = request->sequence;
-    if (run_is_over(run)) {
+    if (run_end_is_told(run)) {
         send_answer(coordinator, member, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
         return ERR_OK;
     }

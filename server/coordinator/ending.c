@@ -37,8 +37,6 @@ void ending_over(struct coordinator *coordinator, enum run_state state, const ch
         if (coordinator->servers.list[i].link != 0)
             send_command(coordinator, &coordinator->servers.list[i], SERVER_END);
     servers_unchoose(&coordinator->servers);
-    send_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
-    send_over(coordinator);
     static const char *const words[RUN_STATE_COUNT] = {
         [RUN_ENDED] = "ended", [RUN_STOPPED] = "stopped", [RUN_FAILED] = "failed"};
     effects_log(&coordinator->effects, state == RUN_FAILED,
@@ -54,6 +52,8 @@ void ending_stored(struct coordinator *coordinator)
     if (run_active(run) || !run->end_late)
         return;
     run->end_late = false;
+    send_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
+    send_over(coordinator);
     leaving_let_go(coordinator);
 }
 

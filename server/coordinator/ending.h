@@ -22,7 +22,8 @@ void ending_try(struct coordinator *coordinator);
 void ending_now(struct coordinator *coordinator);
 /* The run is over, for this reason. */
 void ending_over(struct coordinator *coordinator, enum run_state state, const char *reason);
-/* The store has the run's state. */
+/* The store has the run's state. Only now workers hear that the run is over, and servers may leave:
+ * by the store it would go on, and need them. */
 void ending_stored(struct coordinator *coordinator);
 
 #endif

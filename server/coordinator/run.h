@@ -264,4 +264,11 @@ static inline bool run_is_over(const struct run *run)
     return !run_active(run) && !run_paused(run);
 }
 
+/* The store has the end too, and workers may hear of it: by the store a run whose end is late goes on,
+ * and needs them. */
+static inline bool run_end_is_told(const struct run *run)
+{
+    return run_is_over(run) && !run->end_late;
+}
+
 #endif

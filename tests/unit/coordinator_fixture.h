@@ -42,9 +42,10 @@ struct coordinator_fixture {
     uint64_t generation;
     size_t count;
     struct effect seen[EFFECTS_SEEN_MAX];
-    enum err store;   /* what writing a cut down ends in */
-    enum err rewind;  /* the same of a generation */
-    uint32_t attempt; /* which of the cut's manifests are */
+    enum err store;     /* what writing a cut down ends in */
+    enum err rewind;    /* the same of a generation */
+    bool state_is_late; /* the store has no room for the run's state */
+    uint32_t attempt;   /* which of the cut's manifests are */
     struct cut_record stored;
     struct coordinator_run run;
     struct join_reply joined; /* the newest answer to who asked to join */
@@ -103,6 +104,9 @@ static inline void look(struct coordinator_fixture *f)
         } else if (effects[i].kind == EFFECT_STORE_REWIND) {
             coordinator_rewind_stored(f->coordinator, f->now_ms, effects[i].rewind.generation,
                                       f->rewind);
+            effects = coordinator_effects(f->coordinator, &count);
+        } else if (effects[i].kind == EFFECT_STORE_STATE && !f->state_is_late) {
+            coordinator_state_stored(f->coordinator);
             effects = coordinator_effects(f->coordinator, &count);
         }
     }

@@ -110,6 +110,28 @@ TEST_F(p9_an_older_cut_is_not_recorded_after_a_newer_one, coordinator, .steps = 
     assert_int_equal(status(f).cut.version, 2);
 }
 
+/* By the store the run goes on: a successor needs its workers. */
+TEST_F(p9_workers_hear_of_the_end_when_the_store_has_it, coordinator, .steps = 1, .workers = 1)
+{
+    step_cuts(f, 0, true);
+    f->state_is_late = true;
+    assert_int_equal(acquire(f, f->worker, 1, 5000), ERR_OK);
+    assert_int_equal(say_manifest(f, 0, 1, ERR_OK), ERR_OK);
+    assert_int_equal(say_manifest(f, 1, 1, ERR_OK), ERR_OK);
+    assert_int_equal(status(f).state, RUN_ENDED);
+    assert_null(seen(f, EFFECT_ANSWER));
+    assert_null(seen(f, EFFECT_NOTICE));
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->worker), ERR_OK);
+    look(f);
+    assert_null(seen(f, EFFECT_NOTICE));
+    assert_int_equal(acquire(f, f->worker, 2, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER));
+    coordinator_state_stored(f->coordinator);
+    look(f);
+    assert_int_equal(answer(f, f->worker).result, ACQUIRE_END);
+    assert_int_equal(seen(f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
+}
+
 TEST_F(p9_a_run_ends_when_its_last_versions_cut_is_recorded, coordinator, .steps = 1, .workers = 1)
 {
     step_cuts(f, 0, true);
