@@ -33,8 +33,12 @@ void twin_hello(struct sim *sim, struct coordinator *core, uint64_t now_ms)
     const struct server_entry *first =
         twin->here ? sim_coordinator_entry(core, twin->server) : NULL;
     bool lives = first != NULL && first->link != 0 && first->boot == twin->first_boot;
-    if (!lives || sim->now_us < twin->next_us)
+    bool newest = core->settings.term == sim->store.term; /* it hears what the first one answers */
+    if (!lives || !newest || sim->now_us < twin->next_us)
         return;
+    if (twin->term != core->settings.term)
+        twin->asked = twin->answered = false;
+    twin->term = core->settings.term;
     struct server_report hello = {
         .kind = SERVER_HELLO,
         .boot = twin->boot,

@@ -14,7 +14,8 @@ struct twin {
     uint32_t server;
     uint64_t boot, first_boot; /* its own; that of the first one */
     uint64_t next_us;          /* when it says hello again */
-    bool asked, answered;      /* the first one, since the twin said hello */
+    uint64_t term;             /* of the coordinator that it talks to */
+    bool asked, answered;      /* the first one, by that one, since the twin said hello */
 };
 
 /* One of that server. False: there is one already. */
