@@ -36,9 +36,10 @@ void twin_hello(struct sim *sim, struct coordinator *core, uint64_t now_ms)
     bool newest = core->settings.term == sim->store.term; /* it hears what the first one answers */
     if (!lives || !newest || sim->now_us < twin->next_us)
         return;
-    if (twin->term != core->settings.term)
+    if (twin->term != core->settings.term || twin->link != first->link)
         twin->asked = twin->answered = false;
     twin->term = core->settings.term;
+    twin->link = first->link;
     struct server_report hello = {
         .kind = SERVER_HELLO,
         .boot = twin->boot,

@@ -14,8 +14,8 @@ struct twin {
     uint32_t server;
     uint64_t boot, first_boot; /* its own; that of the first one */
     uint64_t next_us;          /* when it says hello again */
-    uint64_t term;             /* of the coordinator that it talks to */
-    bool asked, answered;      /* the first one, by that one, since the twin said hello */
+    uint64_t term, link;       /* of the coordinator that it talks to; of the first one there */
+    bool asked, answered;      /* the first one, over that link, since the twin said hello */
 };
 
 /* One of that server. False: there is one already. */
