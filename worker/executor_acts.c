@@ -180,19 +180,22 @@ static enum err run_drop(struct executor *e, uint32_t i)
     return ERR_OK;
 }
 
+/* What a unit saves may be nothing. */
 static enum err run_off_out(struct executor *e, uint32_t i)
 {
     const struct program_offsets *offsets = &e->walk.program->memory.rows[i];
-    e->k->copy_out(e->k, e->hosted + offsets->hosted, at(e, offsets->saved),
-                   e->sizes[row_of(e, i).unit].saved);
+    if (offsets->hosted != PROGRAM_NOWHERE)
+        e->k->copy_out(e->k, e->hosted + offsets->hosted, at(e, offsets->saved),
+                       e->sizes[row_of(e, i).unit].saved);
     return ERR_OK;
 }
 
 static enum err run_off_in(struct executor *e, uint32_t i)
 {
     const struct program_offsets *offsets = &e->walk.program->memory.rows[i];
-    e->k->copy_in(e->k, at(e, offsets->saved), e->hosted + offsets->hosted,
-                  e->sizes[row_of(e, i).unit].saved);
+    if (offsets->hosted != PROGRAM_NOWHERE)
+        e->k->copy_in(e->k, at(e, offsets->saved), e->hosted + offsets->hosted,
+                      e->sizes[row_of(e, i).unit].saved);
     return ERR_OK;
 }
 
