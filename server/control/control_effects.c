@@ -83,21 +83,6 @@ static enum err carry_out_cut(struct control *control, uint64_t now_ns, const st
     return ERR_OK;
 }
 
-/* Where there is no room the run waits for it. */
-static enum err carry_out_rewind(struct control *control, uint64_t now_ns,
-                                 const struct effect *effect, struct reason *reason)
-{
-    uint64_t run = control->run->stored.run, generation = effect->rewind.generation;
-    record_rewind(&control->record, effect->rewind.version);
-    enum err err = order_log_rewind(&control->order, effect->rewind.version, reason);
-    if (err == ERR_OK)
-        err = store_put_generation(control->config.store, control->term, run, generation, reason);
-    if (err != ERR_OK && err != ERR_NO_SPACE)
-        return err;
-    coordinator_rewind_stored(control->coordinator, control_ms(now_ns), generation, err);
-    return ERR_OK;
-}
-
 /* ---- the newest cut that is whole ---- */
 
 void control_effects_end_search(struct control *control)
@@ -253,9 +238,13 @@ static enum err carry_out_fact(struct control *control, uint64_t now_ns,
 {
     struct store *store = control->config.store;
     struct store_run *stored = &control->run->stored;
+    struct coordinator_status status;
     switch (effect->kind) {
     case EFFECT_STORE_REWIND:
-        return carry_out_rewind(control, now_ns, effect, reason);
+        coordinator_status(control->coordinator, &status);
+        record_rewind(&control->record, status.version);
+        TRY(order_log_rewind(&control->order, status.version, reason));
+        return store_put_generation(store, control->term, stored->run, effect->generation, reason);
     case EFFECT_STORE_FINGERPRINT:
         stored->has_fingerprint = true;
         memcpy(stored->fingerprint, effect->fingerprint, WIRE_DIGEST_BYTES);

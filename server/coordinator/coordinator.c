@@ -249,15 +249,6 @@ void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, st
     reports_cut_stored(coordinator, now_ms, name, err);
 }
 
-void coordinator_rewind_stored(struct coordinator *coordinator, uint64_t now_ms,
-                               uint64_t generation, enum err err)
-{
-    if (!run_active(&coordinator->run))
-        return;
-    generation_stored(coordinator, now_ms, generation, err);
-    advance_run(coordinator, now_ms);
-}
-
 void coordinator_state_stored(struct coordinator *coordinator)
 {
     ending_stored(coordinator);
@@ -638,11 +629,7 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         }
     }
     const char *awaited = generation_awaits(coordinator);
-    if (run->phase == PHASE_GATHER && run->next.again_ms > 0)
-        snprintf(ret_text, text_bytes,
-                 "it waits for room: the coordinator's store could not take generation %llu",
-                 (unsigned long long)run->generation + 1);
-    else if (run->phase == PHASE_GATHER && awaited != NULL)
+    if (run->phase == PHASE_GATHER && awaited != NULL)
         snprintf(ret_text, text_bytes, "server %s of the newest checkpoint is awaited", awaited);
     else if (run->phase == PHASE_GATHER && run->succession.owners != NULL &&
              servers_available(servers, NULL) >= run->settings.servers_min)

@@ -13,8 +13,6 @@
 
 #include <string.h>
 
-enum { AGAIN_MS = 1000 /* until the store is asked again */ };
-
 /* A cut numbers its servers without gaps. */
 static void number_files(struct coordinator *coordinator, struct cut_record *record)
 {
@@ -113,39 +111,6 @@ static uint64_t next_generation(struct coordinator *coordinator)
     return highest + 1;
 }
 
-/* P10: a rewind is stored before it is acted on. Whether the store has the generation that is to
- * begin; otherwise it is asked. */
-static bool is_stored(struct coordinator *coordinator, uint64_t now_ms)
-{
-    struct next_generation *next = &coordinator->run.next;
-    uint64_t generation = next_generation(coordinator);
-    if (next->stored == generation || next->asked == generation)
-        return next->stored == generation;
-    if (next->again_ms > now_ms) {
-        run_due(coordinator, next->again_ms);
-        return false;
-    }
-    next->asked = generation;
-    struct effect *effect = effects_add(&coordinator->effects, EFFECT_STORE_REWIND);
-    effect->rewind.generation = generation;
-    effect->rewind.version = coordinator->run.cuts.newest.name.version;
-    return false;
-}
-
-void generation_stored(struct coordinator *coordinator, uint64_t now_ms, uint64_t generation,
-                       enum err err)
-{
-    struct next_generation *next = &coordinator->run.next;
-    if (next->asked != generation)
-        return;
-    *next = (struct next_generation){.stored = err == ERR_OK ? generation : 0};
-    if (err == ERR_OK)
-        return;
-    next->again_ms = now_ms + AGAIN_MS;
-    effects_log(&coordinator->effects, true, "rewind not stored  generation=%llu err=%s next=again",
-                (unsigned long long)generation, err_name(err));
-}
-
 /* P2: the old generation is fenced. All members join again, each in its own place, or lapse. */
 static void expel_all(struct coordinator *coordinator)
 {
@@ -170,8 +135,7 @@ static bool differs_from_cut(const struct coordinator *coordinator)
     return coordinator->servers.chosen_count != cut->server_count;
 }
 
-/* A new generation: from the newest recorded cut, or from nothing. All servers are connected, and
- * the store has it. */
+/* A new generation: from the newest recorded cut, or from nothing. All servers are connected. */
 static enum err begin_generation(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
@@ -182,14 +146,15 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     if (writes_cut)
         TRY(map_copy(&run->map, &map));
     uint64_t held = run->generation;
-    run->generation = run->next.stored;
-    run->next = (struct next_generation){0};
+    run->generation = next_generation(coordinator);
     check(run->generation > held);
     if (run->succession.obstacle != NULL)
         effects_log(&coordinator->effects, false,
                     "coordinator cannot adopt  generation=%llu next=rewind reason=\"%s\"",
                     (unsigned long long)held, run->succession.obstacle);
     succession_release(&run->succession);
+    /* P10: stored before it is acted on; the commands come behind it in the list. */
+    effects_add(&coordinator->effects, EFFECT_STORE_REWIND)->generation = run->generation;
     convictions_undone(&coordinator->convictions);
     steps_rewind(run, &run->cuts.newest);
     if (run->phase != PHASE_STEPS) /* in PHASE_STEPS servers change, and the pause counts */
@@ -357,8 +322,7 @@ enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
         /* once more: a cut may have been recorded while servers were awaited */
         TRY(restore_map(coordinator));
     }
-    if (*ret_gathering == GATHER_GOES_ON || !servers_connected(&coordinator->servers) ||
-        !is_stored(coordinator, now_ms))
+    if (*ret_gathering == GATHER_GOES_ON || !servers_connected(&coordinator->servers))
         return ERR_OK;
     *ret_gathering = GATHER_BEGINS;
     return begin_generation(coordinator, now_ms);
@@ -426,7 +390,7 @@ static enum err take_wanted(struct coordinator *coordinator)
 
 enum err generation_change(struct coordinator *coordinator, uint64_t now_ms)
 {
-    if (!is_stored(coordinator, now_ms) || take_wanted(coordinator) != ERR_OK)
+    if (take_wanted(coordinator) != ERR_OK)
         return ERR_OK; /* it is tried again later */
     return begin_generation(coordinator, now_ms);
 }

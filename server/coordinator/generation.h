@@ -21,13 +21,9 @@ enum gathering {
     GATHER_GOES_ON, /* where another coordinator left off: the caller opens the version */
     GATHER_BEGINS
 };
-/* In PHASE_GATHER: begins a generation when its servers are there and the store has it. ERR_NOMEM:
- * for the chunk map. */
+/* In PHASE_GATHER: begins a generation when its servers are there. ERR_NOMEM: for the chunk map. */
 enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
                            enum gathering *ret_gathering) MUST_USE;
-/* The store's answer about that generation (P10). */
-void generation_stored(struct coordinator *coordinator, uint64_t now_ms, uint64_t generation,
-                       enum err err);
 /* Whether the run does not wait for servers, or has enough of them without that one. */
 bool generation_can_begin_without(const struct coordinator *coordinator,
                                   const struct server_entry *server);

@@ -55,13 +55,6 @@ enum next_map {
     NEXT_MAP_WITHOUT /* the present ones, because the cut's name a server that was given up */
 };
 
-/* The generation that is to begin (generation.c). */
-struct next_generation {
-    uint64_t asked;    /* the store is; 0: it is not */
-    uint64_t stored;   /* 0: none that has not begun */
-    uint64_t again_ms; /* the store had no room: it is asked again at this moment; 0: it had */
-};
-
 /* async: whether the generation has other servers than the newest cut. */
 enum change {
     CHANGE_NONE,
@@ -178,8 +171,7 @@ struct run {
     char reason[COORDINATOR_TEXT_BYTES]; /* why the run is over: ending.c */
     bool end_late;                       /* the store does not have it yet: ending.c */
     struct coordinator_run settings;
-    uint64_t generation; /* generation.c */
-    struct next_generation next;
+    uint64_t generation;  /* generation.c */
     bool has_fingerprint; /* coordinator.c */
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
 

@@ -255,18 +255,20 @@ static void find_cut(struct world *world)
 }
 
 /* A generation begins. With what the liar lied about until then it is over. */
-static void check_rewound(struct world *world, uint64_t version)
+static void check_rewound(struct world *world)
 {
+    struct coordinator_status status;
     uint64_t from;
-    check_version(world, version);
-    if (!world->excused && goes_back(world, &from) && version > from)
-        violated(world, "a generation begins from version", version, from);
+    coordinator_status(world->coordinator, &status);
+    check_version(world, status.version);
+    if (!world->excused && goes_back(world, &from) && status.version > from)
+        violated(world, "a generation begins from version", status.version, from);
     convictions_undone(&world->convictions);
-    memset(&world->lied_in[version], 0, (STEPS_MAX - version) * sizeof(bool));
-    world->confirmed = world->confirmed < version ? world->confirmed : version;
+    memset(&world->lied_in[status.version], 0, (STEPS_MAX - status.version) * sizeof(bool));
+    world->confirmed = world->confirmed < status.version ? world->confirmed : status.version;
     world->rewinds += world->named ? 1 : 0;
     if (world->named && world->settled_at == UINT64_MAX)
-        world->settled_at = version + STEPS_AFTER;
+        world->settled_at = status.version + STEPS_AFTER;
 }
 
 /* The run is over, with its newest cut. */
@@ -521,19 +523,6 @@ static void read_log(struct world *world, const char *text)
     }
 }
 
-/* Some find no room in the store. */
-static void store_rewind(struct world *world, const struct effect *effect)
-{
-    uint64_t generation = effect->rewind.generation;
-    bool full = world->plan->rewinds && one_in(world, 8);
-    if (!full) {
-        world->stored_generation = generation;
-        check_rewound(world, effect->rewind.version);
-    }
-    coordinator_rewind_stored(world->coordinator, world->now_ms, generation,
-                              full ? ERR_NO_SPACE : ERR_OK);
-}
-
 static void take_effect(struct world *world, const struct effect *effect)
 {
     struct worker *worker;
@@ -544,7 +533,8 @@ static void take_effect(struct world *world, const struct effect *effect)
     else if (effect->kind == EFFECT_STORE_CUT)
         store_cut(world, effect->cut);
     else if (effect->kind == EFFECT_STORE_REWIND) {
-        store_rewind(world, effect);
+        world->stored_generation = effect->generation;
+        check_rewound(world);
     } else if (effect->kind == EFFECT_STORE_STATE) {
         if (effect->state.state == RUN_STOPPED)
             check_over(world);

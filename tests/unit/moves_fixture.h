@@ -106,9 +106,6 @@ static inline void look(struct moves_fixture *f)
             hear(f, &effects[i].answer.reply);
         if (effects[i].kind == EFFECT_STORE_STATE && !f->state_is_late)
             coordinator_state_stored(f->coordinator);
-        if (effects[i].kind == EFFECT_STORE_REWIND)
-            coordinator_rewind_stored(f->coordinator, f->now_ms, effects[i].rewind.generation,
-                                      ERR_OK);
         if (effects[i].kind == EFFECT_STORE_CUT)
             f->stored = *effects[i].cut;
         if (effects[i].kind == EFFECT_STORE_CUT && !f->store_is_slow)

@@ -35,7 +35,7 @@ static void convict(struct coordinator_fixture *f)
 
 static void expect_rewind(struct coordinator_fixture *f, uint64_t version)
 {
-    assert_int_equal(seen(f, EFFECT_STORE_REWIND)->rewind.generation, f->generation + 1);
+    assert_int_equal(seen(f, EFFECT_STORE_REWIND)->generation, f->generation + 1);
     for (uint32_t i = 0; i < SERVERS; i++)
         assert_int_equal(command(f, i, SERVER_PREPARE)->prepare.cut.version, version);
     f->generation++;

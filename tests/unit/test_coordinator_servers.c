@@ -3,21 +3,6 @@
 
 /* ---- losing servers ---- */
 
-TEST_F(p10_a_rewind_waits_for_room_in_the_store, coordinator, .steps = 5)
-{
-    step(f, 0);
-    f->rewind = ERR_NO_SPACE;
-    restart_server(f, 0);
-    assert_non_null(seen(f, EFFECT_STORE_REWIND));
-    assert_non_null(strstr(status(f).reason, "it waits for room"));
-    tick(f, 999);
-    assert_null(seen(f, EFFECT_STORE_REWIND));
-    assert_null(command(f, 0, SERVER_PREPARE));
-    f->rewind = ERR_OK;
-    tick(f, 1);
-    assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, f->generation + 1);
-}
-
 TEST_F(a_lost_server_pauses_the_run_by_name, coordinator, .steps = 9, .workers = 1)
 {
     lose_server(f, 1);
@@ -146,7 +131,7 @@ TEST_F(p10_a_rewind_is_stored_before_it_is_acted_on, coordinator, .steps = 9, .w
 {
     ticket_of(f, f->worker, 1);
     restart_server(f, 1);
-    assert_int_equal(seen(f, EFFECT_STORE_REWIND)->rewind.generation, f->generation + 1);
+    assert_int_equal(seen(f, EFFECT_STORE_REWIND)->generation, f->generation + 1);
     assert_true(place_of(f, EFFECT_STORE_REWIND) < place_of(f, EFFECT_COMMAND));
     assert_true(place_of(f, EFFECT_STORE_REWIND) < place_of(f, EFFECT_EXPEL));
     assert_int_equal(seen(f, EFFECT_EXPEL)->member, f->worker);
@@ -225,7 +210,7 @@ TEST_F(p7_a_new_coordinator_rewinds_before_it_decides, coordinator, .plan = 9)
     hello(f, 0, 4); /* both still hold the old generation */
     hello(f, 1, 4);
     begin(f, &f->run, &past);
-    assert_int_equal(seen(f, EFFECT_STORE_REWIND)->rewind.generation, 5);
+    assert_int_equal(seen(f, EFFECT_STORE_REWIND)->generation, 5);
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.cut.version, 6);
     f->generation = 5;
     ready_all(f, 6);
@@ -268,7 +253,7 @@ TEST_F(a_stored_fingerprint_is_still_demanded, coordinator, .plan = 9)
     struct join_request request = join_request();
     hello(f, 0, 0);
     hello(f, 1, 0);
-    begin(f, &f->run, &past);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &past, NULL), ERR_OK);
     request.fingerprint[0] = 77;
     assert_int_equal(ask_to_join(f, &request), ERR_FINGERPRINT);
 }
