@@ -33,14 +33,14 @@ struct arguments {
 
 /* ---- the command line ---- */
 
-static uint32_t parse_count(const char *value, const char *what, uint32_t max,
+static uint32_t parse_count(const char *value, const char *what, uint32_t min, uint32_t max,
                             const struct argp_state *state)
 {
     char *end;
     errno = 0;
     unsigned long long number = strtoull(value, &end, 10);
-    if (errno != 0 || *end != 0 || *value < '0' || *value > '9' || number < 1 || number > max)
-        argp_error(state, "%s is a number from 1 to %u, not %s", what, max, value);
+    if (errno != 0 || *end != 0 || *value < '0' || *value > '9' || number < min || number > max)
+        argp_error(state, "%s is a number from %u to %u, not %s", what, min, max, value);
     return (uint32_t)number;
 }
 
@@ -105,30 +105,59 @@ static const struct argp_option option_rows[] = {
     {0},
 };
 
+/* --stream and what is about it. */
+static error_t parse_stream(int key, const char *argument, struct arguments *arguments,
+                            const struct argp_state *state)
+{
+    switch (key) {
+    case KEY_STREAM:
+        if (strcmp(argument, "unit") != 0 && strcmp(argument, "microbatch") != 0)
+            argp_error(state, "--stream is unit or microbatch, not %s", argument);
+        arguments->residency.streamed = true;
+        arguments->residency.by_unit = strcmp(argument, "unit") == 0;
+        return 0;
+    case KEY_KEEP:
+        arguments->residency.keep_after_forward = true;
+        return 0;
+    case KEY_PREFETCH:
+        arguments->residency.prefetch =
+            parse_count(argument, "--prefetch", 0, PROGRAM_UNITS_MAX, state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static error_t parse_number(int key, const char *argument, struct arguments *arguments,
                             const struct argp_state *state)
 {
     switch (key) {
     case 'P':
-        arguments->stages = parse_count(argument, "--stages", PROGRAM_UNITS_MAX, state);
+        arguments->stages = parse_count(argument, "--stages", 1, PROGRAM_UNITS_MAX, state);
         return 0;
     case 'v':
-        arguments->runs = parse_count(argument, "--units", PROGRAM_UNITS_MAX, state);
+        arguments->runs = parse_count(argument, "--units", 1, PROGRAM_UNITS_MAX, state);
         return 0;
     case 'm':
         arguments->microbatches =
-            parse_count(argument, "--microbatches", PROGRAM_MICROBATCHES_MAX, state);
-        return 0;
-    case KEY_PREFETCH:
-        arguments->residency.prefetch =
-            parse_count(argument, "--prefetch", PROGRAM_UNITS_MAX, state);
+            parse_count(argument, "--microbatches", 1, PROGRAM_MICROBATCHES_MAX, state);
         return 0;
     case KEY_NODE_SLOTS:
-        arguments->node_slots = parse_count(argument, "--node-slots", TREE_SLOTS_MAX, state);
+        arguments->node_slots = parse_count(argument, "--node-slots", 1, TREE_SLOTS_MAX, state);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_stream(key, argument, arguments, state);
     }
+}
+
+/* What says nothing without another flag, or against it. */
+static void judge_flags(const struct arguments *arguments, const struct argp_state *state)
+{
+    if (!arguments->residency.streamed &&
+        (arguments->residency.keep_after_forward || arguments->residency.prefetch > 0))
+        argp_error(state, "--keep-after-forward and --prefetch are about --stream");
+    if (arguments->uniform && arguments->link_gbit > 0)
+        argp_error(state, "--link is about measured times, --uniform is not");
 }
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -151,15 +180,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_OFFLOAD:
         arguments->offload = true;
         return 0;
-    case KEY_STREAM:
-        if (strcmp(argument, "unit") != 0 && strcmp(argument, "microbatch") != 0)
-            argp_error(state, "--stream is unit or microbatch, not %s", argument);
-        arguments->residency.streamed = true;
-        arguments->residency.by_unit = strcmp(argument, "unit") == 0;
-        return 0;
-    case KEY_KEEP:
-        arguments->residency.keep_after_forward = true;
-        return 0;
     case KEY_UNIFORM:
         arguments->uniform = true;
         return 0;
@@ -175,8 +195,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         arguments->spec_path = argument;
         return 0;
     case ARGP_KEY_END:
-        if (arguments->uniform && arguments->link_gbit > 0)
-            argp_error(state, "--link is about measured times, --uniform is not");
+        judge_flags(arguments, state);
         return 0;
     default:
         return parse_number(key, argument, arguments, state);
