@@ -83,6 +83,23 @@ static enum err carry_out_cut(struct control *control, uint64_t now_ns, const st
     return ERR_OK;
 }
 
+/* P10: what is written beside the checkpoints goes back only when the store has the rewind. */
+static enum err carry_out_rewind(struct control *control, uint64_t now_ns, uint64_t generation,
+                                 struct reason *reason)
+{
+    struct coordinator_status status;
+    enum err err = store_put_generation(control->config.store, control->term,
+                                        control->run->stored.run, generation, reason);
+    if (err != ERR_OK && err != ERR_NO_SPACE)
+        return err;
+    coordinator_rewind_stored(control->coordinator, control_ms(now_ns), generation, err);
+    if (err == ERR_NO_SPACE)
+        return ERR_OK;
+    coordinator_status(control->coordinator, &status);
+    record_rewind(&control->record, status.version);
+    return order_log_rewind(&control->order, status.version, reason);
+}
+
 /* ---- the newest cut that is whole ---- */
 
 void control_effects_end_search(struct control *control)
@@ -238,13 +255,9 @@ static enum err carry_out_fact(struct control *control, uint64_t now_ns,
 {
     struct store *store = control->config.store;
     struct store_run *stored = &control->run->stored;
-    struct coordinator_status status;
     switch (effect->kind) {
     case EFFECT_STORE_REWIND:
-        coordinator_status(control->coordinator, &status);
-        record_rewind(&control->record, status.version);
-        TRY(order_log_rewind(&control->order, status.version, reason));
-        return store_put_generation(store, control->term, stored->run, effect->generation, reason);
+        return carry_out_rewind(control, now_ns, effect->generation, reason);
     case EFFECT_STORE_FINGERPRINT:
         stored->has_fingerprint = true;
         memcpy(stored->fingerprint, effect->fingerprint, WIRE_DIGEST_BYTES);

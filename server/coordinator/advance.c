@@ -105,10 +105,10 @@ static void gather(struct coordinator *coordinator, uint64_t now_ms)
         commit_open_version(coordinator);
 }
 
-static void change_servers(struct coordinator *coordinator, uint64_t now_ms)
+static void change_servers(struct coordinator *coordinator)
 {
-    if (moves_change_is_due(coordinator) && generation_change(coordinator, now_ms) != ERR_OK)
-        ending_over(coordinator, RUN_FAILED, "out of memory for a checkpoint's map");
+    if (moves_change_is_due(coordinator))
+        generation_change(coordinator);
 }
 
 void advance_run(struct coordinator *coordinator, uint64_t now_ms)
@@ -118,11 +118,20 @@ void advance_run(struct coordinator *coordinator, uint64_t now_ms)
     commit_finish_validation(coordinator);
     leaving_let_go(coordinator);
     moves_invite(coordinator);
-    change_servers(coordinator, now_ms);
+    change_servers(coordinator);
+    generation_ask(coordinator, now_ms);
     commit_try(coordinator, now_ms);
     ending_try(coordinator);
     answer_parked(coordinator, now_ms);
     overdue_note(coordinator, now_ms);
+}
+
+void advance_generation_stored(struct coordinator *coordinator, uint64_t now_ms,
+                               uint64_t generation, enum err err)
+{
+    if (generation_stored(coordinator, now_ms, generation, err) != ERR_OK)
+        ending_over(coordinator, RUN_FAILED, "out of memory for a checkpoint's map");
+    advance_run(coordinator, now_ms);
 }
 
 /* ---- time ---- */

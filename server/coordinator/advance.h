@@ -12,6 +12,9 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
 /* The member is gone, for the reason in `state`: its tickets are free at once. */
 void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                          enum member_state state, const char *why);
+/* The store's answer about the next generation. */
+void advance_generation_stored(struct coordinator *coordinator, uint64_t now_ms,
+                               uint64_t generation, enum err err);
 /* The invariants of run.h. */
 void advance_check(struct coordinator *coordinator);
 

@@ -249,6 +249,13 @@ void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, st
     reports_cut_stored(coordinator, now_ms, name, err);
 }
 
+void coordinator_rewind_stored(struct coordinator *coordinator, uint64_t now_ms,
+                               uint64_t generation, enum err err)
+{
+    if (run_active(&coordinator->run))
+        advance_generation_stored(coordinator, now_ms, generation, err);
+}
+
 void coordinator_state_stored(struct coordinator *coordinator)
 {
     ending_stored(coordinator);
@@ -289,7 +296,7 @@ static enum err judge_join(struct coordinator *coordinator, uint64_t now_ms,
         .data_digest = run->settings.data_digest,
         .data_served = run->settings.data_served,
     };
-    if (!run_active(run) || run->phase == PHASE_GATHER)
+    if (!run_active(run) || run_gathers(run))
         return reason_set(reason, ERR_NO_RUN, "no run can be joined now");
     enum err err = members_judge(&demands, request, reason);
     enum member_state before = members_end(&coordinator->members, request->previous_member);
@@ -640,6 +647,10 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
                  servers_available(servers, NULL), run->settings.servers_min);
     else if (cuts_waits(&run->cuts) && run->cuts.error[0] != 0)
         snprintf(ret_text, text_bytes, "it waits for room: %.220s", run->cuts.error);
+    else if (run->phase == PHASE_STORE && run->next.fails > 0)
+        snprintf(ret_text, text_bytes,
+                 "it waits for room: the coordinator could not store generation %llu: %s",
+                 (unsigned long long)run->generation + 1, err_text(ERR_NO_SPACE));
     else if (run->phase == PHASE_PREPARE)
         snprintf(ret_text, text_bytes, "servers prepare version %llu",
                  (unsigned long long)run->steps.version);

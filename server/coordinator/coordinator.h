@@ -8,10 +8,10 @@
  * THE ONE RULE OF USE. After every call: carry out coordinator_effects() in order, then
  * coordinator_effects_clear(), and only then send the answer that the call returned. Facts thereby
  * reach the store before anything that follows from them reaches anybody (P10); when a store effect
- * fails, stop there: the effects behind it must not happen. (A cut that cannot be written has an
- * answer of its own, coordinator_cut_stored(); a state that a full disk has no room for may be stored
- * later, coordinator_state_stored(). Both may be called while effects are carried out; their effects
- * come behind them.)
+ * fails, stop there: the effects behind it must not happen. (What a full disk may have no room for
+ * has an answer of its own: coordinator_cut_stored(), coordinator_rewind_stored(),
+ * coordinator_state_stored(). They may be called while effects are carried out; their effects come
+ * behind them.)
  *
  * What it relies on, by number (CONTRIBUTING.md has all of them):
  *  P1  complete marks a ticket done until a rewind; only seals say that a step is done.
@@ -144,8 +144,8 @@ struct coordinator_past {
 enum effect_kind {
     /* Facts for the store, each conditional on the term. */
     EFFECT_STORE_TERM = 1, /* term: the coordinator's from now on */
-    /* generation: highest used, and the run has gone back for every conviction; acted on by what
-     * follows */
+    /* generation: highest used, and the run has gone back for every conviction; then call
+     * coordinator_rewind_stored(), before any other call */
     EFFECT_STORE_REWIND,
     EFFECT_STORE_FINGERPRINT, /* fingerprint: the first worker's is the run's */
     /* Cut: every manifest is there; write the cut down, then call coordinator_cut_stored(), at
@@ -320,6 +320,10 @@ enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, c
 void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
                             enum err err);
 
+/* The result of an EFFECT_STORE_REWIND. OK: the generation begins, and coordinator_status() has its
+ * version. NO_SPACE: the store is asked again a while later. */
+void coordinator_rewind_stored(struct coordinator *coordinator, uint64_t now_ms,
+                               uint64_t generation, enum err err);
 /* An EFFECT_STORE_STATE is in the store, at once or later: the run's newest state. */
 void coordinator_state_stored(struct coordinator *coordinator);
 

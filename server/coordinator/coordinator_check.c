@@ -140,6 +140,7 @@ static void check_numbers(const struct coordinator *coordinator)
     check(!open || run->map.range_count > 0);
     check(!open || run->generation > 0);
     check(run->settings.async || (run->tickets.steps > 0) == (run->phase == PHASE_STEPS)); /* 2 */
+    check(run->phase != PHASE_STORE || run->cuts.pending_count == 0);                      /* 5 */
     check(run->tickets.steps <= run->tickets.settings.open_steps);
     check(!run->validation.running || open);
     check(run->validation.done_count <= run->validation.piece_count);

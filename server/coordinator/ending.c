@@ -141,7 +141,7 @@ static void try_over(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     if (ending_is_due_in_gather(run) ||
-        (run_ends(run) && (run->phase == PHASE_PREPARE || run->phase == PHASE_FIRST_CUT))) {
+        (run_ends(run) && run->phase >= PHASE_STORE && run->phase <= PHASE_FIRST_CUT)) {
         ending_now(coordinator);
         return;
     }

@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+enum { AGAIN_MS = 1000, AGAIN_DOUBLINGS_MAX = 5 /* until the store is asked again */ };
+
 /* A cut numbers its servers without gaps. */
 static void number_files(struct coordinator *coordinator, struct cut_record *record)
 {
@@ -135,33 +137,42 @@ static bool differs_from_cut(const struct coordinator *coordinator)
     return coordinator->servers.chosen_count != cut->server_count;
 }
 
-/* A new generation: from the newest recorded cut, or from nothing. All servers are connected. */
+/* Nothing of the present generation is granted, counted or recorded any more, and the next one is
+ * for the store (P10). All servers are connected. */
+static void end_generation(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    check(!cuts_are_written(&run->cuts));
+    if (run->succession.obstacle != NULL)
+        effects_log(&coordinator->effects, false,
+                    "coordinator cannot adopt  generation=%llu next=rewind reason=\"%s\"",
+                    (unsigned long long)run->generation, run->succession.obstacle);
+    succession_release(&run->succession);
+    tickets_open(&run->tickets, (struct tickets_open){0});
+    validation_stop(&run->validation);
+    moves_begin(&run->moves, differs_from_cut(coordinator));
+    cuts_forget(&run->cuts);
+    /* in PHASE_STEPS servers change, and the pause counts */
+    run->next = (struct next_generation){.pause_counts = run->phase == PHASE_STEPS};
+    phase_enter(run, PHASE_STORE);
+}
+
+/* A new generation: from the newest recorded cut, or from nothing. The store has it. */
 static enum err begin_generation(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
-    bool changes = differs_from_cut(coordinator);
-    bool writes_cut = changes || run->cuts.newest.name.generation == 0;
+    bool writes_cut = run->moves.change == CHANGE_BEGUN || run->cuts.newest.name.generation == 0;
     struct map map = {0};
     check(!cuts_are_written(&run->cuts));
     if (writes_cut)
         TRY(map_copy(&run->map, &map));
-    uint64_t held = run->generation;
-    run->generation = next_generation(coordinator);
-    check(run->generation > held);
-    if (run->succession.obstacle != NULL)
-        effects_log(&coordinator->effects, false,
-                    "coordinator cannot adopt  generation=%llu next=rewind reason=\"%s\"",
-                    (unsigned long long)held, run->succession.obstacle);
-    succession_release(&run->succession);
-    /* P10: stored before it is acted on; the commands come behind it in the list. */
-    effects_add(&coordinator->effects, EFFECT_STORE_REWIND)->generation = run->generation;
+    check(run->next.asked > run->generation);
+    run->generation = run->next.asked;
     convictions_undone(&coordinator->convictions);
     steps_rewind(run, &run->cuts.newest);
-    if (run->phase != PHASE_STEPS) /* in PHASE_STEPS servers change, and the pause counts */
+    if (!run->next.pause_counts)
         steps_time(run, now_ms);
-    validation_stop(&run->validation);
-    moves_begin(&run->moves, changes);
-    cuts_forget(&run->cuts);
+    run->next = (struct next_generation){0};
     if (run->next_map == NEXT_MAP_WITHOUT)
         /* P10: a rewind restores the cut's map, but this one names a server that is gone: the
          * new map stays */
@@ -172,7 +183,6 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     audits_forget(coordinator);
     moves_forget(coordinator);
     owners_count_change(run);
-    tickets_open(&run->tickets, (struct tickets_open){0});
     expel_all(coordinator);
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_of_map(&coordinator->servers, i);
@@ -187,6 +197,37 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
                 "generation begins  generation=%llu version=%llu servers=%u",
                 (unsigned long long)run->generation, (unsigned long long)run->steps.version,
                 coordinator->servers.chosen_count);
+    return ERR_OK;
+}
+
+void generation_ask(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct next_generation *next = &coordinator->run.next;
+    if (coordinator->run.phase != PHASE_STORE || next->asked > 0 ||
+        !servers_connected(&coordinator->servers))
+        return;
+    if (next->again_ms > now_ms) {
+        run_due(coordinator, next->again_ms);
+        return;
+    }
+    next->asked = next_generation(coordinator);
+    effects_add(&coordinator->effects, EFFECT_STORE_REWIND)->generation = next->asked;
+}
+
+enum err generation_stored(struct coordinator *coordinator, uint64_t now_ms, uint64_t generation,
+                           enum err err)
+{
+    struct next_generation *next = &coordinator->run.next;
+    if (coordinator->run.phase != PHASE_STORE || next->asked != generation)
+        return ERR_OK;
+    if (err == ERR_OK)
+        return begin_generation(coordinator, now_ms);
+    uint32_t doublings = next->fails < AGAIN_DOUBLINGS_MAX ? next->fails : AGAIN_DOUBLINGS_MAX;
+    next->asked = 0;
+    next->fails++;
+    next->again_ms = now_ms + ((uint64_t)AGAIN_MS << doublings);
+    effects_log(&coordinator->effects, true, "rewind not stored  generation=%llu err=%s next=again",
+                (unsigned long long)generation, err_name(err));
     return ERR_OK;
 }
 
@@ -325,7 +366,8 @@ enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
     if (*ret_gathering == GATHER_GOES_ON || !servers_connected(&coordinator->servers))
         return ERR_OK;
     *ret_gathering = GATHER_BEGINS;
-    return begin_generation(coordinator, now_ms);
+    end_generation(coordinator);
+    return ERR_OK;
 }
 
 /* ---- other servers ---- */
@@ -388,11 +430,10 @@ static enum err take_wanted(struct coordinator *coordinator)
     return ERR_OK;
 }
 
-enum err generation_change(struct coordinator *coordinator, uint64_t now_ms)
+void generation_change(struct coordinator *coordinator)
 {
-    if (take_wanted(coordinator) != ERR_OK)
-        return ERR_OK; /* it is tried again later */
-    return begin_generation(coordinator, now_ms);
+    if (take_wanted(coordinator) == ERR_OK) /* otherwise it is tried again later */
+        end_generation(coordinator);
 }
 
 /* Back to GATHER: nothing of this generation is granted or counted any more. */

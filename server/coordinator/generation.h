@@ -21,18 +21,24 @@ enum gathering {
     GATHER_GOES_ON, /* where another coordinator left off: the caller opens the version */
     GATHER_BEGINS
 };
-/* In PHASE_GATHER: begins a generation when its servers are there. ERR_NOMEM: for the chunk map. */
+/* In PHASE_GATHER: goes on to PHASE_STORE when the next generation's servers are there. ERR_NOMEM:
+ * for the chunk map. */
 enum err generation_gather(struct coordinator *coordinator, uint64_t now_ms,
                            enum gathering *ret_gathering) MUST_USE;
+/* In PHASE_STORE: asks the store for the next generation, when its servers are there; again a while
+ * after it had no room. */
+void generation_ask(struct coordinator *coordinator, uint64_t now_ms);
+/* The store's answer. OK: the generation begins. ERR_NOMEM: for the chunk map. */
+enum err generation_stored(struct coordinator *coordinator, uint64_t now_ms, uint64_t generation,
+                           enum err err) MUST_USE;
 /* Whether the run does not wait for servers, or has enough of them without that one. */
 bool generation_can_begin_without(const struct coordinator *coordinator,
                                   const struct server_entry *server);
-/* async: begins a generation on the wanted servers (servers.h) instead of the present ones, from
- * the newest cut. P12: that cut must have every ticket that was acknowledged. The generation counts
- * when its own first cut is recorded. Before that nothing is granted, and generation_go_back() can
- * undo it. Without memory for the new map nothing happens; ERR_NOMEM: no memory for the cut's
- * map. */
-enum err generation_change(struct coordinator *coordinator, uint64_t now_ms) MUST_USE;
+/* async: to PHASE_STORE, for a generation on the wanted servers (servers.h) instead of the present
+ * ones, from the newest cut. P12: that cut must have every ticket that was acknowledged. The
+ * generation counts when its own first cut is recorded. Before that nothing is granted, and
+ * generation_go_back() can undo it. Without memory for the new map nothing happens. */
+void generation_change(struct coordinator *coordinator);
 /* Not async: back to GATHER, to go on from the newest cut on the servers that are wanted, of which
  * some may have to come back first. ERR_NOMEM: nothing happened. */
 enum err generation_without(struct coordinator *coordinator) MUST_USE;

@@ -26,7 +26,7 @@ enum standing {
 enum situation {
     NO_RUN,       /* none, or it is over */
     UNCHOSEN,     /* its servers are not chosen yet */
-    GATHERS,      /* it waits for its servers to begin a generation */
+    GATHERS,      /* it waits for its servers, or for the store, to begin a generation */
     ALL_OR_NONE,  /* a generation is begun or trained: one that loses its memory rewinds all */
     OTHERS_GO_ON, /* P12: async: the others go on when one loses its memory */
     SITUATIONS
@@ -83,6 +83,8 @@ static enum situation situation_of(const struct coordinator *coordinator)
                    (run->moves.change == CHANGE_BEGUN && !generation_lacks_first_cut(run));
     if (!run_active(run))
         return NO_RUN;
+    if (run->phase == PHASE_STORE)
+        return GATHERS;
     if (run->phase == PHASE_GATHER)
         return coordinator->servers.chosen_count == 0 ? UNCHOSEN : GATHERS;
     return run->settings.async && goes_on ? OTHERS_GO_ON : ALL_OR_NONE;

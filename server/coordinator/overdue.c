@@ -8,7 +8,7 @@
 /* Of a server that is connected. */
 static enum server_awaited awaited_of(const struct run *run, const struct server_entry *server)
 {
-    if (server->link == 0 || !run_active(run) || run->phase == PHASE_GATHER)
+    if (server->link == 0 || !run_active(run) || run_gathers(run))
         return SERVER_AWAITED_NOTHING;
     if (server->state == SERVER_IS_INVITED)
         return SERVER_AWAITED_JOINS;

@@ -2,13 +2,14 @@
 #include "server/coordinator/phase.h"
 
 static const bool may_follow[PHASES][PHASES] = {
-    /* [from] = to: NONE, GATHER, PREPARE, FIRST_CUT, STEPS, LAST */
-    [PHASE_NONE] = {false, false, false, false, false, false},  /* a start makes the run anew */
-    [PHASE_GATHER] = {true, true, true, false, true, true},     /* adopted, it goes on (P7) */
-    [PHASE_PREPARE] = {true, true, false, true, false, false},  /* all are ready, or it rewinds */
-    [PHASE_FIRST_CUT] = {true, true, false, false, true, true}, /* P9: version 0 is recorded */
-    [PHASE_STEPS] = {true, true, true, false, true, true},      /* async: servers change (P12) */
-    [PHASE_LAST] = {true, true, false, false, false, false},
+    /* [from] = to: NONE, GATHER, STORE, PREPARE, FIRST_CUT, STEPS, LAST */
+    [PHASE_NONE] = {false, false, false, false, false, false, false}, /* a start makes it anew */
+    [PHASE_GATHER] = {true, true, true, false, false, true, true},    /* adopted, it goes on (P7) */
+    [PHASE_STORE] = {true, true, false, true, false, false, false},   /* P10: stored, it begins */
+    [PHASE_PREPARE] = {true, true, false, false, true, false, false}, /* all are ready, or again */
+    [PHASE_FIRST_CUT] = {true, true, false, false, false, true, true}, /* P9: 0 is recorded */
+    [PHASE_STEPS] = {true, true, true, false, false, true, true}, /* async: servers change (P12) */
+    [PHASE_LAST] = {true, true, false, false, false, false, false},
 };
 
 void phase_enter(struct run *run, enum phase phase)

@@ -306,6 +306,14 @@ static void drain(struct coordinator *coordinator, uint64_t now_ms, struct serve
     send_command(coordinator, server, SERVER_LEAVE);
 }
 
+/* P2: while the store is asked for the next generation, nothing of the present one counts. A server
+ * may know more of it than this coordinator. */
+static bool counts(const struct run *run, enum server_report_kind kind)
+{
+    bool always = kind == SERVER_HELD || kind == SERVER_WRONG_BITS;
+    return run_active(run) && (run->phase != PHASE_STORE || always);
+}
+
 enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
                       const struct server_report *report)
 {
@@ -321,7 +329,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
         drain(coordinator, now_ms, server);
         return ERR_OK;
     }
-    if (!run_active(&coordinator->run))
+    if (!counts(&coordinator->run, report->kind))
         return ERR_OLD_GENERATION;
     if (report->kind == SERVER_HELD)
         return held(coordinator, now_ms, server, &report->held);

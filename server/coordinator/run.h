@@ -3,13 +3,14 @@
  *
  * A run goes through phases:
  *
- *     GATHER ----> PREPARE ----> FIRST_CUT ----> STEPS ----> LAST ----> over
- *     servers      all say       version 0       commit      the last   (ended, stopped, failed)
- *     connected    ready         is recorded     by commit   cut, the last validation
+ *     GATHER ----> STORE ----> PREPARE ----> FIRST_CUT ----> STEPS ----> LAST ----> over
+ *     servers      has the     all say       version 0       commit      the last   (ended, stopped,
+ *     connected    generation  ready         is recorded     by commit   cut         failed)
  *
  * A coordinator that follows another may go from GATHER to STEPS (succession.h). GATHER waits for
- * servers; PREPARE begins a generation, stored before it is acted on (P10), from nothing or from
- * the newest recorded cut. A server of the run that comes back with a new boot has lost its chunks:
+ * servers; STORE asks for the next generation until the store has room for it (P10): the present one
+ * is over, and nobody has heard of the next; PREPARE begins it, from nothing or from the newest
+ * recorded cut. A server of the run that comes back with a new boot has lost its chunks:
  * from any phase back to GATHER, and so to a new generation (P3). A server that is merely
  * disconnected pauses whatever phase it is; it goes on where it was when the same boot is back.
  * FIRST_CUT is also where an async run waits that begins on other servers than its cut's (moves.h).
@@ -22,7 +23,8 @@
  *  2 training tickets are open exactly in STEPS: those of step `version` and of up to `delay`
  *    steps behind it;
  *  3 the newest cut is at or below the version;
- *  4 a commit that is not acknowledged by all is the one that made the version. */
+ *  4 a commit that is not acknowledged by all is the one that made the version;
+ *  5 in STORE no cut is pending. */
 #ifndef ROOST_SERVER_COORDINATOR_RUN_H
 #define ROOST_SERVER_COORDINATOR_RUN_H
 
@@ -41,6 +43,7 @@
 enum phase {
     PHASE_NONE,
     PHASE_GATHER,
+    PHASE_STORE,
     PHASE_PREPARE,
     PHASE_FIRST_CUT,
     PHASE_STEPS,
@@ -53,6 +56,14 @@ enum next_map {
     NEXT_MAP_PRESENT,
     NEXT_MAP_OF_CUT, /* P10: those of the newest recorded cut, when it is known which one that is */
     NEXT_MAP_WITHOUT /* the present ones, because the cut's name a server that was given up */
+};
+
+/* The generation that is to begin (generation.c). */
+struct next_generation {
+    uint64_t asked; /* the store is asked for it; 0: not yet, or again */
+    uint32_t fails; /* times that there was no room */
+    uint64_t again_ms;
+    bool pause_counts; /* in the duration of the next step */
 };
 
 /* async: whether the generation has other servers than the newest cut. */
@@ -171,7 +182,8 @@ struct run {
     char reason[COORDINATOR_TEXT_BYTES]; /* why the run is over: ending.c */
     bool end_late;                       /* the store does not have it yet: ending.c */
     struct coordinator_run settings;
-    uint64_t generation;  /* generation.c */
+    uint64_t generation; /* generation.c */
+    struct next_generation next;
     bool has_fingerprint; /* coordinator.c */
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
 
@@ -236,6 +248,13 @@ static inline void run_due(struct coordinator *coordinator, uint64_t due_ms)
 static inline bool run_active(const struct run *run)
 {
     return run->phase != PHASE_NONE;
+}
+
+/* Whether a generation is to begin, and nobody has heard of it yet: nothing of the present one
+ * counts. */
+static inline bool run_gathers(const struct run *run)
+{
+    return run->phase == PHASE_GATHER || run->phase == PHASE_STORE;
 }
 
 /* Whether the run is to end, for good or for a successor. */

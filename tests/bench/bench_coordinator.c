@@ -107,7 +107,8 @@ static void carry_out(struct crowd *crowd)
     for (size_t i = 0; i < count; i++) {
         if (effects[i].kind == EFFECT_ANSWER && effects[i].answer.reply.result == ACQUIRE_TICKET)
             take_ticket(crowd, effects[i].answer.member, &effects[i].answer.reply.ticket);
-        if (effects[i].kind != EFFECT_COMMAND && effects[i].kind != EFFECT_STORE_CUT)
+        if (effects[i].kind != EFFECT_COMMAND && effects[i].kind != EFFECT_STORE_CUT &&
+            effects[i].kind != EFFECT_STORE_REWIND)
             continue;
         check(todo_count < 4);
         todo[todo_count++] = effects[i];
@@ -117,6 +118,10 @@ static void carry_out(struct crowd *crowd)
         const struct server_command *command = &todo[i].command.command;
         if (todo[i].kind == EFFECT_STORE_CUT) {
             coordinator_cut_stored(crowd->coordinator, crowd->now_ms, todo[i].cut->name, ERR_OK);
+            carry_out(crowd);
+        } else if (todo[i].kind == EFFECT_STORE_REWIND) {
+            coordinator_rewind_stored(crowd->coordinator, crowd->now_ms, todo[i].generation,
+                                      ERR_OK);
             carry_out(crowd);
         } else if (command->kind == SERVER_PREPARE) {
             report_ready(crowd, command->prepare.generation);

@@ -167,7 +167,7 @@ static void report(struct world *world, struct server_report report)
     report.boot = world->boot;
     enum err err =
         coordinator_server_report(world->coordinator, world->now_ms, world->link, &report);
-    check(err == ERR_OK);
+    check(err == ERR_OK || err == ERR_OLD_GENERATION); /* while a rewind waits for room */
     carry_out(world);
 }
 
@@ -523,6 +523,18 @@ static void read_log(struct world *world, const char *text)
     }
 }
 
+/* Some find no room in the store. */
+static void store_rewind(struct world *world, uint64_t generation)
+{
+    bool full = world->plan->rewinds && one_in(world, 8);
+    coordinator_rewind_stored(world->coordinator, world->now_ms, generation,
+                              full ? ERR_NO_SPACE : ERR_OK);
+    if (full)
+        return;
+    world->stored_generation = generation;
+    check_rewound(world);
+}
+
 static void take_effect(struct world *world, const struct effect *effect)
 {
     struct worker *worker;
@@ -532,10 +544,9 @@ static void take_effect(struct world *world, const struct effect *effect)
         take_answer(world, effect->answer.member, effect->answer.err, &effect->answer.reply);
     else if (effect->kind == EFFECT_STORE_CUT)
         store_cut(world, effect->cut);
-    else if (effect->kind == EFFECT_STORE_REWIND) {
-        world->stored_generation = effect->generation;
-        check_rewound(world);
-    } else if (effect->kind == EFFECT_STORE_STATE) {
+    else if (effect->kind == EFFECT_STORE_REWIND)
+        store_rewind(world, effect->generation);
+    else if (effect->kind == EFFECT_STORE_STATE) {
         if (effect->state.state == RUN_STOPPED)
             check_over(world);
     } else if (effect->kind == EFFECT_FIND_CUT) {

@@ -61,17 +61,17 @@ static uint32_t states_of_run(struct sim *sim, const struct sim_coordinator *coo
     if (run->phase != PHASE_GATHER)
         sim->pairs.begun_term = coordinator->term;
     bool gathers = run->phase == PHASE_GATHER && sim->store.past.generation > 0;
+    bool begins = run->phase == PHASE_STORE || run->phase == PHASE_PREPARE;
     bool begun = sim->pairs.begun_term == coordinator->term;
     bool open = run->phase == PHASE_STEPS && run->steps.seals != NULL;
     const struct seal *seal = open ? run_seal(run, run->steps.version) : NULL;
-    uint32_t states =
-        bit(STATE_UNADOPTED, gathers && !begun && servers->count > 0) |
-        bit(STATE_GATHER, gathers && begun) |
-        bit(STATE_REWIND, run->phase == PHASE_PREPARE && run->cuts.newest.name.generation > 0) |
-        bit(STATE_SEAL, open && (seal->sealed_count > 0 || seal->has_loss)) |
-        bit(STATE_MOVE, run->moves.count > 0 || run->moves.change == CHANGE_BEGUN) |
-        bit(STATE_CUT, run->cuts.pending_count > 0) | bit(STATE_LAST, run->phase == PHASE_LAST) |
-        bit(STATE_STOP, run_ends(run));
+    uint32_t states = bit(STATE_UNADOPTED, gathers && !begun && servers->count > 0) |
+                      bit(STATE_GATHER, gathers && begun) |
+                      bit(STATE_REWIND, begins && run->cuts.newest.name.generation > 0) |
+                      bit(STATE_SEAL, open && (seal->sealed_count > 0 || seal->has_loss)) |
+                      bit(STATE_MOVE, run->moves.count > 0 || run->moves.change == CHANGE_BEGUN) |
+                      bit(STATE_CUT, run->cuts.pending_count > 0) |
+                      bit(STATE_LAST, run->phase == PHASE_LAST) | bit(STATE_STOP, run_ends(run));
     for (uint32_t i = 0; i < servers->count; i++)
         states |= states_of_server(&servers->list[i], run);
     return states;

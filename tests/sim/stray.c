@@ -151,7 +151,11 @@ void stray_report(struct sim *sim, struct coordinator *core, uint64_t now_ms, ui
     report.boot = seen->boot;
     if (!run_active(&core->run) || server->map_index == SERVERS_NONE)
         return;
-    if (seen->kind == SERVER_READY) {
+    bool of_generation = seen->kind == SERVER_READY || seen->kind == SERVER_REDUCED ||
+                         seen->kind == SERVER_COMMITTED || seen->kind == SERVER_MANIFEST;
+    if (core->run.phase == PHASE_STORE && of_generation) {
+        no_report(&call, &report, ERR_OLD_GENERATION, "a report while a rewind waits for room");
+    } else if (seen->kind == SERVER_READY) {
         report.ready.cut.generation = core->run.generation - 1;
         no_report(&call, &report, ERR_OLD_GENERATION, "ready for an older generation");
     } else if (seen->kind == SERVER_REDUCED) {

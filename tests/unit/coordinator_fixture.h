@@ -43,6 +43,7 @@ struct coordinator_fixture {
     size_t count;
     struct effect seen[EFFECTS_SEEN_MAX];
     enum err store;     /* what writing a cut down ends in */
+    enum err rewind;    /* the same of a generation */
     bool state_is_late; /* the store has no room for the run's state */
     uint32_t attempt;   /* which of the cut's manifests are */
     struct cut_record stored;
@@ -86,7 +87,7 @@ static inline void coordinator_tear_down(struct coordinator_fixture *f)
     coordinator_free(f->coordinator);
 }
 
-/* Carries out: the test looks at copies. Cuts are written down at once. */
+/* Carries out: the test looks at copies. Cuts and generations are written down at once. */
 static inline void look(struct coordinator_fixture *f)
 {
     size_t count;
@@ -99,6 +100,9 @@ static inline void look(struct coordinator_fixture *f)
         if (effects[i].kind == EFFECT_STORE_CUT) {
             f->stored = *effects[i].cut;
             coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, f->store);
+            effects = coordinator_effects(f->coordinator, &count);
+        } else if (effects[i].kind == EFFECT_STORE_REWIND) {
+            coordinator_rewind_stored(f->coordinator, f->now_ms, effects[i].generation, f->rewind);
             effects = coordinator_effects(f->coordinator, &count);
         } else if (effects[i].kind == EFFECT_STORE_STATE && !f->state_is_late) {
             coordinator_state_stored(f->coordinator);

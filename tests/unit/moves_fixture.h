@@ -33,6 +33,7 @@ struct moves_fixture {
     bool told[SERVERS];  /* … by these, … */
     uint32_t file[SERVERS];
     bool state_is_late;       /* the store has no room for the run's state */
+    enum err rewind;          /* what writing a generation down ends in */
     bool store_is_slow;       /* cuts are stored later: */
     struct cut_record stored; /* the newest that was to be */
     struct coordinator_drained drained;
@@ -106,6 +107,8 @@ static inline void look(struct moves_fixture *f)
             hear(f, &effects[i].answer.reply);
         if (effects[i].kind == EFFECT_STORE_STATE && !f->state_is_late)
             coordinator_state_stored(f->coordinator);
+        if (effects[i].kind == EFFECT_STORE_REWIND)
+            coordinator_rewind_stored(f->coordinator, f->now_ms, effects[i].generation, f->rewind);
         if (effects[i].kind == EFFECT_STORE_CUT)
             f->stored = *effects[i].cut;
         if (effects[i].kind == EFFECT_STORE_CUT && !f->store_is_slow)

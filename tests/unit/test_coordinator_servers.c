@@ -148,6 +148,77 @@ TEST_F(p10_a_parked_question_of_the_old_generation_is_answered_so, coordinator, 
     assert_int_equal(status(f).members_lost, 0); /* they only join again */
 }
 
+/* Server 0 restarts, and the store has no room for the rewind. The cut of version 1 is pending. */
+static void rewind_without_room(struct coordinator_fixture *f)
+{
+    step_cuts(f, 0, true);
+    f->rewind = ERR_NO_SPACE;
+    restart_server(f, 0);
+    assert_non_null(seen(f, EFFECT_STORE_REWIND));
+}
+
+TEST_F(p10_a_rewind_waits_for_room_in_the_store, coordinator, .steps = 5, .cut_every = 1)
+{
+    rewind_without_room(f);
+    assert_string_equal(status(f).reason, "it waits for room: the coordinator could not store "
+                                          "generation 2: no space left on device");
+    tick(f, 999);
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+    tick(f, 1);
+    assert_non_null(seen(f, EFFECT_STORE_REWIND));
+    tick(f, 1999); /* the second time it waits twice as long */
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+    f->rewind = ERR_OK;
+    tick(f, 1);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, f->generation + 1);
+    assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.cut.version, 0);
+}
+
+TEST_F(p10_while_a_rewind_waits_for_room_nothing_of_the_old_generation_counts, coordinator,
+       .steps = 5, .cut_every = 1, .workers = 1)
+{
+    struct join_request request = join_request();
+    rewind_without_room(f);
+    assert_null(seen(f, EFFECT_EXPEL));
+    assert_null(seen(f, EFFECT_COMMAND)); /* nobody has heard of the next one */
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_manifest(f, i, 1, ERR_OK), ERR_OLD_GENERATION);
+    assert_int_equal(say_reduced(f, 1, 1, 1), ERR_OLD_GENERATION);
+    assert_int_equal(say_committed(f, 1, 7), ERR_OLD_GENERATION); /* another coordinator's */
+    assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OLD_GENERATION);
+    assert_int_equal(acquire(f, f->worker, 1, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER));
+    assert_int_equal(ask_to_join(f, &request), ERR_NO_RUN);
+    assert_int_equal(status(f).version, 1);
+    assert_int_equal(status(f).cut.version, 0);
+}
+
+TEST_F(p10_a_rewind_that_waits_for_room_waits_for_its_servers, coordinator, .steps = 5,
+       .cut_every = 1)
+{
+    rewind_without_room(f);
+    f->rewind = ERR_OK;
+    lose_server(f, 1);
+    tick(f, 1000);
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+    hello(f, 1, f->generation);
+    assert_non_null(command(f, 0, SERVER_PREPARE));
+    assert_non_null(command(f, 1, SERVER_PREPARE));
+}
+
+TEST_F(p10_a_run_that_stops_needs_no_rewind_that_waits_for_room, coordinator, .steps = 5,
+       .cut_every = 1)
+{
+    rewind_without_room(f);
+    assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "a test"), ERR_OK);
+    look(f);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_string_equal(status(f).reason, "a test; version 1 is dropped, the newest checkpoint is "
+                                          "of version 0");
+    tick(f, 1000);
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+}
+
 TEST_F(p9_manifests_of_before_a_rewind_do_not_count, coordinator, .steps = 9, .cut_every = 1)
 {
     step(f, 0);
@@ -253,7 +324,7 @@ TEST_F(a_stored_fingerprint_is_still_demanded, coordinator, .plan = 9)
     struct join_request request = join_request();
     hello(f, 0, 0);
     hello(f, 1, 0);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &past, NULL), ERR_OK);
+    begin(f, &f->run, &past);
     request.fingerprint[0] = 77;
     assert_int_equal(ask_to_join(f, &request), ERR_FINGERPRINT);
 }

@@ -227,6 +227,21 @@ TEST_F(when_a_cut_fails_training_goes_on_where_it_was, moves, .trains = true, .a
     assert_false(f->players[1].told_leave);
 }
 
+TEST_F(p10_a_newcomer_that_is_lost_while_a_change_waits_for_room_is_not_waited_for, moves,
+       .trains = true, .async = true)
+{
+    uint64_t generation = f->generation;
+    f->rewind = ERR_NO_SPACE;
+    add_until_change(f);
+    assert_int_equal(f->generation, generation);
+    f->rewind = ERR_OK;
+    lose(f, 2);
+    assert_int_equal(f->generation, generation + 1);
+    assert_int_equal(owned(f, 2), 0);
+    ready_up_to(f, 1);
+    assert_int_equal(granted(f), 2);
+}
+
 TEST_F(p12_a_server_that_loses_its_memory_while_all_is_quiet_costs_a_step, moves, .trains = true,
        .async = true)
 {
