@@ -19,7 +19,7 @@ void admission_release(struct admission *admission)
 
 /* ---- members that have ended ---- */
 
-static bool has_ended(const struct admission *admission, uint64_t member)
+bool admission_has_ended(const struct admission *admission, uint64_t member)
 {
     for (uint32_t i = 0; i < admission->ended.count; i++)
         if (admission->ended.members[i] == member)
@@ -37,7 +37,7 @@ void admission_end(struct admission *admission, const struct server_command *com
     ended->generation = command->ended.generation;
     ended->step = command->ended.step;
     for (uint32_t i = 0; i < command->ended.member_count; i++) {
-        if (has_ended(admission, command->ended.members[i]))
+        if (admission_has_ended(admission, command->ended.members[i]))
             continue;
         if (ended->count == WIRE_ENDED_MAX) { /* the oldest makes room */
             ended->count--;
@@ -81,7 +81,7 @@ enum err admission_member(struct admission *admission, uint64_t member, const st
     struct proof right = proof_member(&admission->key, admission->run, member);
     if (admission->run == 0 || !proof_same(&right, secret))
         return not_proved(admission, member);
-    return has_ended(admission, member) ? ERR_UNKNOWN_MEMBER : ERR_OK;
+    return admission_has_ended(admission, member) ? ERR_UNKNOWN_MEMBER : ERR_OK;
 }
 
 /* ---- pushes ---- */
@@ -108,7 +108,7 @@ static enum err ticket_granted(struct admission *admission, const struct ticket 
         enum err err = not_proved(admission, ticket->member);
         return err == ERR_UNKNOWN_MEMBER ? ERR_NO_GRANT : err;
     }
-    bool fits = !has_ended(admission, ticket->member) && ticket->kind == TICKET_TRAIN &&
+    bool fits = !admission_has_ended(admission, ticket->member) && ticket->kind == TICKET_TRAIN &&
                 ticket->generation == push->generation && ticket->step == push->step &&
                 allows_entries(ticket, push);
     push->audited = push->audited || audited;

@@ -35,6 +35,7 @@ void admission_release(struct admission *admission);           /* {0} is fine */
 
 /* SERVER_ENDED: from now on these are unknown. */
 void admission_end(struct admission *admission, const struct server_command *command);
+bool admission_has_ended(const struct admission *admission, uint64_t member);
 /* The step of the generation is decided. */
 void admission_decided(struct admission *admission, uint64_t generation, uint64_t step);
 

@@ -3,6 +3,14 @@
 
 enum { ARENA_BYTES_MAX = 2 * WIRE_HEADER_BYTES_MAX };
 
+bool exchange_has_ended(struct exchange *exchange, uint64_t member)
+{
+    thread_lock(&exchange->mutex);
+    bool ended = admission_has_ended(&exchange->admission, member);
+    thread_unlock(&exchange->mutex);
+    return ended;
+}
+
 struct exchange_stream *exchange_stream_new(struct exchange *exchange, struct rpc_stream *rpc)
 {
     size_t links = exchange->thread_count * sizeof(struct exchange_stream *);

@@ -84,6 +84,9 @@ struct exchange_message {
     struct arena arena;
 };
 
+/* Whether the member was named by SERVER_ENDED. Any thread. */
+bool exchange_has_ended(struct exchange *exchange, uint64_t member);
+
 /* Not greeted yet. NULL: out of memory. One reference, the caller's. */
 struct exchange_stream *exchange_stream_new(struct exchange *exchange,
                                             struct rpc_stream *rpc) MUST_USE;

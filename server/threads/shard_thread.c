@@ -223,10 +223,21 @@ static void handle_push(struct shard_thread *thread, struct exchange_message *ta
     push_share_done(take_message, &share);
 }
 
+static void refuse_parked(struct shard_thread *thread, uint64_t member)
+{
+    for (bool refused = false; !refused;) {
+        refused = shard_end_member(thread->shard, member, &thread->effects);
+        carry_out_shard(thread);
+    }
+}
+
 /* The order log has the versions that an attempt is given before they are sent. */
 static void handle_pull(struct shard_thread *thread, struct exchange_message *take_message)
 {
     struct shard_effects *effects = &thread->effects;
+    struct exchange *exchange = take_message->stream->exchange;
+    uint64_t member = take_message->stream->member;
+    bool parked = false;
     uint32_t chunks[WIRE_ENTRIES_MAX];
     if (!pull_ask(take_message, thread->config.index, thread->shard, chunks, effects))
         return;
@@ -234,12 +245,15 @@ static void handle_pull(struct shard_thread *thread, struct exchange_message *ta
         const struct shard_effect *effect = &effects->items[i];
         bool answer = effect->kind == SHARD_WEIGHTS || effect->kind == SHARD_REFUSAL;
         check(answer == (i + 1 == effects->count)); /* one, behind all other effects */
+        parked = effect->kind == SHARD_REFUSAL && effect->refusal.code == ERR_TOO_EARLY;
         if (answer)
             pull_answer(take_message, effect);
         else
             carry_out_one(thread, effect);
     }
     effects->count = 0;
+    if (parked && exchange_has_ended(exchange, member))
+        refuse_parked(thread, member); /* it was admitted before that */
 }
 
 static void handle_message(struct shard_thread *thread, struct exchange_message *message)
@@ -409,10 +423,7 @@ static void handle_ask_missing(struct shard_thread *thread, const struct shard_i
 static void handle_ended(struct shard_thread *thread, struct ended_members *take_ended)
 {
     for (uint32_t i = 0; i < take_ended->count && thread->shard != NULL; i++)
-        for (bool refused = false; !refused;) {
-            refused = shard_end_member(thread->shard, take_ended->members[i], &thread->effects);
-            carry_out_shard(thread);
-        }
+        refuse_parked(thread, take_ended->members[i]);
     free(take_ended);
 }
 

@@ -89,8 +89,8 @@ enum err shard_thread_report(struct shard_thread *thread) MUST_USE;
 /* Reports `missing` when slots of the command's step are. */
 enum err shard_thread_ask_missing(struct shard_thread *thread,
                                   const struct server_command *command) MUST_USE;
-/* The command's members have ended: the shard refuses their parked pulls. A pull that was admitted
- * before and comes behind this stays until it is answered. ERR_NOMEM. */
+/* The command's members have ended, as the exchange knows already: the shard refuses their parked
+ * pulls, and those that were admitted before and come behind this. ERR_NOMEM. */
 enum err shard_thread_end_members(struct shard_thread *thread,
                                   const struct server_command *command) MUST_USE;
 /* Forgets its shard. */

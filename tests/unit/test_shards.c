@@ -2,6 +2,7 @@
 #include "tests/unit/shards_fixture.h"
 
 #include "common/files/checkpoint.h"
+#include "server/threads/shard_thread.h"
 
 /* All slots of a step, its commit, and the weights it makes. */
 static void train(struct shards_fixture *world, uint32_t threads, uint64_t step, bool cut)
@@ -246,17 +247,48 @@ TEST_F(a_new_generation_ends_what_waits, shards, .threads = 1, .prepared = true)
     assert_int_equal(shards_held(f->shards).generation, 0);
 }
 
-TEST_F(the_end_of_a_member_ends_what_waits, shards, .threads = 1, .prepared = true)
+static void end_member(struct shards_fixture *f)
 {
     const uint64_t member = hello_of(42).hello.member;
     struct server_command ended = {.kind = SERVER_ENDED};
     ended.ended.generation = f->generation;
     ended.ended.member_count = 1;
     ended.ended.members = &member;
+    command(f, ended);
+}
+
+TEST_F(the_end_of_a_member_ends_what_waits, shards, .threads = 1, .prepared = true)
+{
     pull_all(f, 1);
     tally_wait(&f->tally, REFUSAL, 1);
-    command(f, ended);
+    end_member(f);
     tally_wait(&f->tally, REFUSAL, 2);
+    assert_int_equal(last_received(f).refusal.code, ERR_UNKNOWN_MEMBER);
+}
+
+static struct shards_fixture *ends_between; /* a message is admitted, and comes to its thread */
+
+/* The linker leads here (--wrap). */
+enum err __real_shard_thread_message(struct shard_thread *thread,
+                                     struct exchange_message *take_message);
+enum err __wrap_shard_thread_message(struct shard_thread *thread,
+                                     struct exchange_message *take_message);
+
+enum err __wrap_shard_thread_message(struct shard_thread *thread,
+                                     struct exchange_message *take_message)
+{
+    if (ends_between != NULL)
+        end_member(ends_between);
+    return __real_shard_thread_message(thread, take_message);
+}
+
+TEST_F(what_comes_behind_the_end_of_its_member_does_not_wait, shards, .threads = 1,
+       .prepared = true)
+{
+    ends_between = f;
+    pull_all(f, 1);
+    tally_wait(&f->tally, REFUSAL, 2);
+    ends_between = NULL;
     assert_int_equal(last_received(f).refusal.code, ERR_UNKNOWN_MEMBER);
 }
 
