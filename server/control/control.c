@@ -259,7 +259,7 @@ static enum err begin_plan(struct control *control, uint64_t now_ns, struct cont
 /* What the disk had no room for. ERR_NO_SPACE: some of it still has none. */
 static enum err store_late(struct control *control, uint64_t now_ns, struct reason *reason)
 {
-    enum err err = control_effects_store_late(control, reason);
+    enum err err = control_effects_store_late(control, now_ns, reason);
     control_effects_carry_out(control, now_ns);
     return err;
 }

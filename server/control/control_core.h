@@ -42,6 +42,8 @@ struct control {
     bool state_late;                 /* the disk was full; the state is stored when it is not */
     bool convictions_late;           /* the same */
     bool stop_late;                  /* the same */
+    bool fingerprint_late;           /* the same */
+    uint8_t fingerprint[WIRE_DIGEST_BYTES];
     char stop[COORDINATOR_TEXT_BYTES];
     struct control_search search;
     struct whole_cut whole; /* for an operator who resumes a run that the store does not know */

@@ -216,6 +216,26 @@ enum err control_effects_store_stop(struct control *control, const char *why, st
     return ERR_OK;
 }
 
+/* Numerics are the first worker's for good, so no ticket is granted before. On a full disk later. */
+static enum err store_fingerprint(struct control *control, uint64_t now_ns, struct reason *reason)
+{
+    struct store_run *stored = &control->run->stored;
+    enum err err = store_put_fingerprint(control->config.store, control->term, stored->run,
+                                         control->fingerprint, reason);
+    bool late = control->fingerprint_late;
+    control->fingerprint_late = err == ERR_NO_SPACE;
+    if (control->fingerprint_late && !late)
+        log_warning(control->config.logger, "fingerprint not stored",
+                    log_text("err", err_name(err)), log_text("reason", reason->text),
+                    log_text("next", "again"));
+    if (err == ERR_OK) {
+        stored->has_fingerprint = true;
+        memcpy(stored->fingerprint, control->fingerprint, WIRE_DIGEST_BYTES);
+        coordinator_fingerprint_stored(control->coordinator, control_ms(now_ns));
+    }
+    return control->fingerprint_late ? ERR_OK : err;
+}
+
 static enum err store_late_convictions(struct control *control, struct reason *reason)
 {
     const struct conviction *conviction;
@@ -227,15 +247,18 @@ static enum err store_late_convictions(struct control *control, struct reason *r
     return ERR_OK;
 }
 
-enum err control_effects_store_late(struct control *control, struct reason *reason)
+enum err control_effects_store_late(struct control *control, uint64_t now_ns, struct reason *reason)
 {
+    if (control->fingerprint_late)
+        TRY(store_fingerprint(control, now_ns, reason));
     if (control->state_late)
         TRY(control_effects_store_state(control, reason));
     if (control->convictions_late)
         TRY(store_late_convictions(control, reason));
     if (control->stop_late)
         TRY(control_effects_store_stop(control, control->stop, reason));
-    bool late = control->state_late || control->convictions_late || control->stop_late;
+    bool late = control->state_late || control->convictions_late || control->stop_late ||
+                control->fingerprint_late;
     return late ? reason_set(reason, ERR_NO_SPACE,
                              "the store has no room for what is known of run %llu",
                              (unsigned long long)control->run->stored.run)
@@ -253,16 +276,12 @@ static enum err carry_out_term(struct control *control, uint64_t newer, struct r
 static enum err carry_out_fact(struct control *control, uint64_t now_ns,
                                const struct effect *effect, struct reason *reason)
 {
-    struct store *store = control->config.store;
-    struct store_run *stored = &control->run->stored;
     switch (effect->kind) {
     case EFFECT_STORE_REWIND:
         return carry_out_rewind(control, now_ns, effect->generation, reason);
     case EFFECT_STORE_FINGERPRINT:
-        stored->has_fingerprint = true;
-        memcpy(stored->fingerprint, effect->fingerprint, WIRE_DIGEST_BYTES);
-        return store_put_fingerprint(store, control->term, stored->run, effect->fingerprint,
-                                     reason);
+        memcpy(control->fingerprint, effect->fingerprint, WIRE_DIGEST_BYTES);
+        return store_fingerprint(control, now_ns, reason);
     case EFFECT_STORE_CUT:
         return carry_out_cut(control, now_ns, effect, reason);
     case EFFECT_FIND_CUT:

@@ -22,9 +22,10 @@ enum err control_effects_store_stop(struct control *control, const char *why,
 enum err control_effects_store_conviction(struct control *control,
                                           const struct conviction *conviction,
                                           struct reason *reason) MUST_USE;
-/* Stores what the disk had no room for: state, convictions, stop. ERR_NO_SPACE: some are still late.
- */
-enum err control_effects_store_late(struct control *control, struct reason *reason) MUST_USE;
+/* Stores what the disk had no room for: fingerprint, state, convictions, stop. ERR_NO_SPACE: some
+ * are still late. */
+enum err control_effects_store_late(struct control *control, uint64_t now_ns,
+                                    struct reason *reason) MUST_USE;
 
 /* Goes on with the search for a cut that is whole: a short while at a time. */
 void control_effects_search(struct control *control, uint64_t now_ns);

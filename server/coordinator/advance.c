@@ -80,7 +80,7 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
 static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
-    if (coordinator->members.parked_count == 0 ||
+    if (coordinator->members.parked_count == 0 || run->fingerprint_late ||
         (run->phase != PHASE_STEPS && run->phase != PHASE_LAST) ||
         !servers_connected(&coordinator->servers))
         return;

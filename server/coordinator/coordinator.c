@@ -256,6 +256,13 @@ void coordinator_rewind_stored(struct coordinator *coordinator, uint64_t now_ms,
         advance_generation_stored(coordinator, now_ms, generation, err);
 }
 
+void coordinator_fingerprint_stored(struct coordinator *coordinator, uint64_t now_ms)
+{
+    coordinator->run.fingerprint_late = false;
+    if (run_active(&coordinator->run))
+        advance_run(coordinator, now_ms);
+}
+
 void coordinator_state_stored(struct coordinator *coordinator)
 {
     ending_stored(coordinator);
@@ -331,13 +338,13 @@ static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint6
     ended_add(coordinator, previous);
 }
 
-/* The first worker's fingerprint is the run's. */
+/* The first worker's fingerprint is the run's. Nothing is granted before the store has it. */
 static void adopt_fingerprint(struct coordinator *coordinator, const struct join_request *request)
 {
     struct run *run = &coordinator->run;
     if (run->has_fingerprint)
         return;
-    run->has_fingerprint = true;
+    run->has_fingerprint = run->fingerprint_late = true;
     memcpy(run->fingerprint, request->fingerprint, sizeof run->fingerprint);
     struct effect *effect = effects_add(&coordinator->effects, EFFECT_STORE_FINGERPRINT);
     memcpy(effect->fingerprint, request->fingerprint, sizeof effect->fingerprint);
@@ -661,6 +668,10 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         snprintf(ret_text, text_bytes, "the last checkpoint is being written");
     else if (coordinator->members.count == 0)
         snprintf(ret_text, text_bytes, "no worker is there");
+    else if (run->fingerprint_late)
+        snprintf(ret_text, text_bytes,
+                 "it waits for room: the coordinator could not store the workers' fingerprint: %s",
+                 err_text(ERR_NO_SPACE));
     else if (run->phase == PHASE_STEPS)
         snprintf(ret_text, text_bytes, "%s", standstill_reason(run));
 }

@@ -10,8 +10,8 @@
  * reach the store before anything that follows from them reaches anybody (P10); when a store effect
  * fails, stop there: the effects behind it must not happen. (What a full disk may have no room for
  * has an answer of its own: coordinator_cut_stored(), coordinator_rewind_stored(),
- * coordinator_state_stored(). They may be called while effects are carried out; their effects come
- * behind them.)
+ * coordinator_fingerprint_stored(), coordinator_state_stored(). They may be called while effects are
+ * carried out; their effects come behind them.)
  *
  * What it relies on, by number (CONTRIBUTING.md has all of them):
  *  P1  complete marks a ticket done until a rewind; only seals say that a step is done.
@@ -147,7 +147,9 @@ enum effect_kind {
     /* generation: highest used, and the run has gone back for every conviction; then call
      * coordinator_rewind_stored(), before any other call */
     EFFECT_STORE_REWIND,
-    EFFECT_STORE_FINGERPRINT, /* fingerprint: the first worker's is the run's */
+    /* fingerprint: the first worker's is the run's; coordinator_fingerprint_stored() when the store
+     * has it */
+    EFFECT_STORE_FINGERPRINT,
     /* Cut: every manifest is there; write the cut down, then call coordinator_cut_stored(), at
      * once or later */
     EFFECT_STORE_CUT,
@@ -324,6 +326,8 @@ void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, st
  * version. NO_SPACE: the store is asked again a while later. */
 void coordinator_rewind_stored(struct coordinator *coordinator, uint64_t now_ms,
                                uint64_t generation, enum err err);
+/* An EFFECT_STORE_FINGERPRINT is in the store, at once or later: tickets are granted from now on. */
+void coordinator_fingerprint_stored(struct coordinator *coordinator, uint64_t now_ms);
 /* An EFFECT_STORE_STATE is in the store, at once or later: the run's newest state. */
 void coordinator_state_stored(struct coordinator *coordinator);
 

@@ -186,6 +186,7 @@ struct run {
     struct next_generation next;
     bool has_fingerprint; /* coordinator.c */
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
+    bool fingerprint_late; /* the store does not have it yet: coordinator.c */
 
     struct map map;         /* owners.c */
     uint64_t map_number;    /* owners.c; rises whenever map or servers change */

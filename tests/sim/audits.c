@@ -544,6 +544,8 @@ static void take_effect(struct world *world, const struct effect *effect)
         take_answer(world, effect->answer.member, effect->answer.err, &effect->answer.reply);
     else if (effect->kind == EFFECT_STORE_CUT)
         store_cut(world, effect->cut);
+    else if (effect->kind == EFFECT_STORE_FINGERPRINT)
+        coordinator_fingerprint_stored(world->coordinator, world->now_ms);
     else if (effect->kind == EFFECT_STORE_REWIND)
         store_rewind(world, effect->generation);
     else if (effect->kind == EFFECT_STORE_STATE) {

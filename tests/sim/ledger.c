@@ -420,6 +420,9 @@ void ledger_granted(struct sim *sim, const struct ticket *ticket, bool in_office
     check(generation < LEDGER_GENERATIONS_MAX);
     uint64_t version = sim->ledger.versions[generation], used = version, delay = delay_of(sim);
     bool open = ticket->step == version;
+    if (!sim->store.past.has_fingerprint)
+        sim_violated(sim, 3, "step %llu is granted, and the store has no fingerprint",
+                     (unsigned long long)ticket->step);
     if (ticket->kind == TICKET_TRAIN && sim->run.async) {
         check_window(sim, ticket, generation, version);
         return;

@@ -45,6 +45,7 @@ struct coordinator_fixture {
     enum err store;     /* what writing a cut down ends in */
     enum err rewind;    /* the same of a generation */
     bool state_is_late; /* the store has no room for the run's state */
+    bool fingerprint_is_late;
     uint32_t attempt;   /* which of the cut's manifests are */
     struct cut_record stored;
     struct coordinator_run run;
@@ -100,6 +101,9 @@ static inline void look(struct coordinator_fixture *f)
         if (effects[i].kind == EFFECT_STORE_CUT) {
             f->stored = *effects[i].cut;
             coordinator_cut_stored(f->coordinator, f->now_ms, f->stored.name, f->store);
+            effects = coordinator_effects(f->coordinator, &count);
+        } else if (effects[i].kind == EFFECT_STORE_FINGERPRINT && !f->fingerprint_is_late) {
+            coordinator_fingerprint_stored(f->coordinator, f->now_ms);
             effects = coordinator_effects(f->coordinator, &count);
         } else if (effects[i].kind == EFFECT_STORE_REWIND) {
             coordinator_rewind_stored(f->coordinator, f->now_ms, effects[i].generation, f->rewind);

@@ -107,6 +107,8 @@ static inline void look(struct moves_fixture *f)
             hear(f, &effects[i].answer.reply);
         if (effects[i].kind == EFFECT_STORE_STATE && !f->state_is_late)
             coordinator_state_stored(f->coordinator);
+        if (effects[i].kind == EFFECT_STORE_FINGERPRINT)
+            coordinator_fingerprint_stored(f->coordinator, f->now_ms);
         if (effects[i].kind == EFFECT_STORE_REWIND)
             coordinator_rewind_stored(f->coordinator, f->now_ms, effects[i].generation, f->rewind);
         if (effects[i].kind == EFFECT_STORE_CUT)

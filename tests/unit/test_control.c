@@ -284,6 +284,35 @@ enum err __wrap_store_put_stop(struct store *store, uint64_t term, uint64_t run,
     return __real_store_put_stop(store, term, run, why, reason);
 }
 
+enum err __real_store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
+                                      const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
+                                      struct reason *reason);
+enum err __wrap_store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
+                                      const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
+                                      struct reason *reason);
+
+enum err __wrap_store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
+                                      const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
+                                      struct reason *reason)
+{
+    if (store_full)
+        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    return __real_store_put_fingerprint(store, term, run, fingerprint, reason);
+}
+
+enum err __real_store_put_generation(struct store *store, uint64_t term, uint64_t run,
+                                     uint64_t generation, struct reason *reason);
+enum err __wrap_store_put_generation(struct store *store, uint64_t term, uint64_t run,
+                                     uint64_t generation, struct reason *reason);
+
+enum err __wrap_store_put_generation(struct store *store, uint64_t term, uint64_t run,
+                                     uint64_t generation, struct reason *reason)
+{
+    if (store_full)
+        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    return __real_store_put_generation(store, term, run, generation, reason);
+}
+
 /* What the store knows of the run a while later. */
 static struct coordinator_past past_later(struct control_fixture *f)
 {
@@ -309,6 +338,31 @@ TEST_F(convictions_for_which_there_is_no_room_are_stored_when_there_is, control,
     assert_int_equal(past_later(f).convictions.count, 0);
     store_full = false;
     assert_int_equal(past_later(f).convictions.count, 2);
+}
+
+TEST_F(a_fingerprint_for_which_there_is_no_room_is_stored_when_there_is, control, .trains = true)
+{
+    store_full = true;
+    uint64_t member = join(f);
+    say_and_wait(f, acquire_call(f, member, 1));
+    assert_false(past_later(f).has_fingerprint);
+    unsigned before = answer.count;
+    store_full = false;
+    assert_true(past_later(f).has_fingerprint);
+    assert_int_equal(answer.count, before + 1);
+    assert_int_equal(answer.err, ERR_OK);
+}
+
+TEST_F(p10_a_run_begins_when_the_store_has_room_for_it, control)
+{
+    store_full = true;
+    assert_int_equal(start_run(f), ERR_OK);
+    assert_int_equal(past_later(f).generation, 0);
+    assert_int_equal(f->shards.prepared, 0);
+    store_full = false;
+    assert_int_equal(past_later(f).generation, 0); /* the second time it waits twice as long */
+    assert_int_equal(past_later(f).generation, 1);
+    assert_int_equal(f->shards.prepared, 1);
 }
 
 TEST_F(a_stop_that_is_stored_late_is_not_the_next_runs, control, .trains = true)

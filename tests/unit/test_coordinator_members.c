@@ -87,6 +87,21 @@ TEST_F(the_first_workers_fingerprint_is_the_runs_and_stored, coordinator, .steps
     assert_string_equal(member.state, "refused");
 }
 
+/* A successor that does not know it takes another worker's, which computes other bits. */
+TEST_F(nothing_is_granted_before_the_store_has_the_fingerprint, coordinator, .steps = 3)
+{
+    f->fingerprint_is_late = true;
+    uint64_t worker = join(f);
+    assert_int_equal(acquire(f, worker, 1, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER));
+    assert_string_equal(status(f).reason, "it waits for room: the coordinator could not store the "
+                                          "workers' fingerprint: no space left on device");
+    coordinator_fingerprint_stored(f->coordinator, f->now_ms);
+    look(f);
+    assert_int_equal(answer(f, worker).result, ACQUIRE_TICKET);
+    assert_string_equal(status(f).reason, "");
+}
+
 TEST_F(nobody_joins_while_there_is_no_run, coordinator)
 {
     struct join_request request = join_request();
