@@ -544,6 +544,7 @@ static enum err server_says(struct control *control, uint64_t now_ns, struct con
         return coordinator_server_report(control->coordinator, control_ms(now_ns), connection->id,
                                          &report);
     uint64_t link;
+    TRY(control_effects_take_term(control, &report, reason));
     TRY(connections_add(&control->connections, connection, 0));
     enum err err =
         coordinator_server_hello(control->coordinator, control_ms(now_ns), &report, &link, reason);
@@ -610,9 +611,10 @@ void control_connection_message(struct control *control, uint64_t now_ns,
     bool harmless = greeted && (err == ERR_OLD_GENERATION || err == ERR_OLD_BOOT);
     if (err == ERR_OK || harmless)
         return;
-    log_warning(control->config.logger, "stream refused", log_text("peer", connection->address),
-                log_text("err", err_name(err)), log_text("reason", reason.text),
-                log_text("next", "close"));
+    if (err != ERR_NO_SPACE) /* of which the log has a line already */
+        log_warning(control->config.logger, "stream refused", log_text("peer", connection->address),
+                    log_text("err", err_name(err)), log_text("reason", reason.text),
+                    log_text("next", "close"));
     rpc_stream_finish(connection->stream, err, reason_text(err, &reason));
 }
 

@@ -42,6 +42,7 @@ struct control {
     bool state_late;                 /* the disk was full; the state is stored when it is not */
     bool convictions_late;           /* the same */
     bool stop_late;                  /* the same */
+    bool term_late;                  /* the same of a newer term */
     bool fingerprint_late;           /* the same */
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
     char stop[COORDINATOR_TEXT_BYTES];

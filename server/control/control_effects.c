@@ -265,11 +265,29 @@ enum err control_effects_store_late(struct control *control, uint64_t now_ns, st
                 : ERR_OK;
 }
 
-static enum err carry_out_term(struct control *control, uint64_t newer, struct reason *reason)
+enum err control_effects_take_term(struct control *control, const struct server_report *hello,
+                                   struct reason *reason)
 {
+    uint64_t newer = coordinator_term_for(control->coordinator, hello);
+    if (newer == control->term)
+        return ERR_OK;
     check(newer > control->term); /* P7 */
-    TRY(store_put_term(control->config.store, control->term, newer, reason));
+    enum err err = store_put_term(control->config.store, control->term, newer, reason);
+    bool late = control->term_late;
+    control->term_late = err == ERR_NO_SPACE;
+    if (control->term_late && !late)
+        log_warning(control->config.logger, "term not stored", log_uint("term", newer),
+                    log_text("server", hello->hello.name), log_text("err", err_name(err)),
+                    log_text("reason", reason->text), log_text("next", "again"));
+    if (control->term_late)
+        return reason_set(reason, err,
+                          "it waits for room: the coordinator could not store term %llu: %s",
+                          (unsigned long long)newer, err_text(err));
+    if (err != ERR_OK)
+        control_effects_fail(control, err, reason);
+    TRY(err);
     control->term = newer;
+    coordinator_take_term(control->coordinator, hello);
     return ERR_OK;
 }
 
@@ -426,9 +444,7 @@ void control_effects_carry_out(struct control *control, uint64_t now_ns)
             continue;
         }
         cut = true;
-        enum err err = effect->kind == EFFECT_STORE_TERM
-                           ? carry_out_term(control, effect->term, &reason)
-                           : carry_out_fact(control, now_ns, effect, &reason);
+        enum err err = carry_out_fact(control, now_ns, effect, &reason);
         if (err != ERR_OK)
             control_effects_fail(control, err, &reason);
         else if (effect->kind == EFFECT_STORE_STATE)

@@ -12,6 +12,10 @@ void control_effects_fail(struct control *control, enum err err, const struct re
 /* The same for what was not synced, whatever it was written for; other errors are none of this. */
 void control_effects_end_if_not_synced(struct control *control, enum err err,
                                        const struct reason *reason);
+/* P7: the term that a server with this hello obeys, where that needs a newer one. ERR_NO_SPACE: the
+ * hello is refused; the server sends another. */
+enum err control_effects_take_term(struct control *control, const struct server_report *hello,
+                                   struct reason *reason) MUST_USE;
 /* Stores the run's state; on a full disk later. The state only decides whether a successor goes on
  * with the run by itself, and a successor that does finds the same cut. */
 enum err control_effects_store_state(struct control *control, struct reason *reason) MUST_USE;

@@ -118,18 +118,22 @@ enum err coordinator_checkpoint(struct coordinator *coordinator)
 
 /* ---- servers ---- */
 
-/* P7: a server drops commands of an older term than it has obeyed. It obeyed a coordinator of
- * another store: this one's directory was lost, or is new. */
-static void take_term_above(struct coordinator *coordinator, const struct server_report *hello)
+uint64_t coordinator_term_for(const struct coordinator *coordinator,
+                              const struct server_report *hello)
+{
+    bool newer = hello->kind == SERVER_HELLO && hello->hello.term > coordinator->settings.term;
+    return newer ? hello->hello.term + 1 : coordinator->settings.term;
+}
+
+void coordinator_take_term(struct coordinator *coordinator, const struct server_report *hello)
 {
     uint64_t older = coordinator->settings.term;
-    if (hello->hello.term <= older)
+    coordinator->settings.term = coordinator_term_for(coordinator, hello);
+    if (coordinator->settings.term == older)
         return;
-    coordinator->settings.term = hello->hello.term + 1;
     members_raise_term(&coordinator->members, coordinator->settings.term);
     leases_number_above(&coordinator->run.tickets.leases, coordinator->settings.term << 32);
     steps_raise_term(&coordinator->run, coordinator->settings.term);
-    effects_add(&coordinator->effects, EFFECT_STORE_TERM)->term = coordinator->settings.term;
     effects_log(&coordinator->effects, true,
                 "server has obeyed a newer term  server=%s theirs=%llu ours=%llu next=term %llu",
                 hello->hello.name, (unsigned long long)hello->hello.term, (unsigned long long)older,
@@ -159,6 +163,7 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
     struct server_entry *server;
     if (hello->kind != SERVER_HELLO || hello->hello.name[0] == 0)
         return reason_set(reason, ERR_MALFORMED, "a server's first report must be its hello");
+    check(hello->hello.term <= coordinator->settings.term); /* P7: coordinator_take_term() */
     uint64_t older;
     TRY(judge_wire(coordinator, hello, reason));
     TRY(rivals_judge(coordinator, now_ms, hello, reason));
@@ -167,7 +172,6 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
         return reason_set(reason, err, "server %s is one too many: %u are known", hello->hello.name,
                           (unsigned)WIRE_SERVERS_MAX);
     *ret_link = server->link;
-    take_term_above(coordinator, hello);
     if (older != 0)
         effects_add(&coordinator->effects, EFFECT_UNLINK)->link = older;
     effects_log(&coordinator->effects, false,

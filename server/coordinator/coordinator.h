@@ -143,10 +143,9 @@ struct coordinator_past {
 
 enum effect_kind {
     /* Facts for the store, each conditional on the term. */
-    EFFECT_STORE_TERM = 1, /* term: the coordinator's from now on */
     /* generation: highest used, and the run has gone back for every conviction; then call
      * coordinator_rewind_stored(), before any other call */
-    EFFECT_STORE_REWIND,
+    EFFECT_STORE_REWIND = 1,
     /* fingerprint: the first worker's is the run's; coordinator_fingerprint_stored() when the store
      * has it */
     EFFECT_STORE_FINGERPRINT,
@@ -207,7 +206,6 @@ struct validation_row {
 struct effect {
     enum effect_kind kind;
     union {
-        uint64_t term;
         uint64_t generation;
         uint8_t fingerprint[WIRE_DIGEST_BYTES];
         const struct cut_record *cut; /* until coordinator_cut_stored() */
@@ -285,6 +283,13 @@ enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
 
 /* ---- servers ---- */
 
+/* P7: a server drops commands of an older term than it has obeyed. When it obeyed a coordinator of
+ * another store, because this one's directory was lost or is new, the coordinator needs a newer
+ * term: the store has it before coordinator_take_term(), and that comes before the hello. No newer
+ * one: its own. */
+uint64_t coordinator_term_for(const struct coordinator *coordinator,
+                              const struct server_report *hello);
+void coordinator_take_term(struct coordinator *coordinator, const struct server_report *hello);
 /* A server's stream has sent a hello: *ret_link names the stream from now on. An older link of the
  * same server is dead, and is closed. When this hello is the older one and came late, the server
  * sends its hello again. ERR_MALFORMED: another kind of report; ERR_WIRE_VERSION; ERR_BUSY:

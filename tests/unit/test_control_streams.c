@@ -133,6 +133,37 @@ TEST_F(p3_another_start_takes_the_place_of_one_that_is_silent, control)
     assert_false(first->listed);
 }
 
+static bool store_full;
+
+/* The linker leads here (--wrap). */
+enum err __real_store_put_term(struct store *store, uint64_t term, uint64_t newer,
+                               struct reason *reason);
+enum err __wrap_store_put_term(struct store *store, uint64_t term, uint64_t newer,
+                               struct reason *reason);
+
+enum err __wrap_store_put_term(struct store *store, uint64_t term, uint64_t newer,
+                               struct reason *reason)
+{
+    if (store_full)
+        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    return __real_store_put_term(store, term, newer, reason);
+}
+
+TEST_F(p7_a_server_waits_until_there_is_room_for_the_term_that_it_needs, control)
+{
+    scoped(connection_release) struct connection *first = new_connection(f, 0, true);
+    scoped(connection_release) struct connection *again = new_connection(f, 1, true);
+    struct server_report hello = far_hello;
+    hello.hello.term = WIRE_TERM_MAX - 1;
+    store_full = true;
+    server_says(f, first, hello);
+    assert_int_equal(f->streams[0].err, ERR_NO_SPACE);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    store_full = false;
+    server_says(f, again, hello);
+    assert_true(again->listed);
+}
+
 static void member_says(struct control_fixture *f, struct connection *connection, uint64_t member)
 {
     scoped(buf_release) struct buf bytes = {0};
