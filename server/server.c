@@ -51,6 +51,7 @@ enum { CONNECTIONS_MORE = 64 }; /* of servers, and of whoever asks */
 #define UNFINISHED_BYTES_MAX (512ull << 20)
 /* Starting and stopping may take long (a large cut), but not without a turn of the loop. */
 enum { MORE_TIME_S = 30 };
+enum { ROOM_MS = 1000 /* until a start tries again that found no room */ };
 /* The coordinator of a cluster that starts up is there in a moment. */
 enum { RECONNECT_MS_MIN = 50, RECONNECT_MS_MAX = 1000 };
 
@@ -62,7 +63,7 @@ struct server {
     char run_dir[600];
     char failed_check[600];     /* the file that remembers one … */
     struct scene_memory memory; /* … for scene.h */
-    uint64_t boot;
+    uint64_t boot, term;        /* of this start; term 0: it is not the coordinator's */
     struct inbox *inbox;
     struct signals signals;
     bool has_signals;
@@ -97,6 +98,7 @@ static void signal_said(void *owner, int number)
                                                   .number = (uint64_t)number})); /* post it again */
 }
 
+/* What had no room may be called again. */
 static enum err open_store(struct server *server, struct reason *reason)
 {
     scoped(buf_release) struct buf path = {0};
@@ -106,8 +108,42 @@ static enum err open_store(struct server *server, struct reason *reason)
     server->memory.path = server->failed_check;
     scene_remember(&server->memory);
     TRY(buf_printf(&path, "%s/roost.db", server->settings->dir));
-    TRY(store_open_sqlite((const char *)path.data, &server->store, reason));
-    return store_next_boot(server->store, &server->boot, reason);
+    if (server->store == NULL)
+        TRY(store_open_sqlite((const char *)path.data, &server->store, reason));
+    if (server->boot == 0)
+        TRY(store_next_boot(server->store, &server->boot, reason));
+    return is_coordinator(server) ? store_take_term(server->store, &server->term, reason) : ERR_OK;
+}
+
+/* Whether a signal to stop comes before the store is asked again. */
+static bool is_told_to_stop(struct server *server)
+{
+    struct event event;
+    size_t count;
+    uint64_t again_ns = time_after_ms(time_now_ns(), ROOM_MS);
+    while (inbox_take(server->inbox, again_ns, 1, &event, &count) == ERR_OK) {
+        check(event.kind == EVENT_SIGNAL); /* the daemon does not listen yet */
+        if (event.number != SIGHUP)
+            return true;
+    }
+    return false;
+}
+
+/* A full disk has no room for the numbers of this start: it waits until there is. */
+static enum err await_store(struct server *server, struct reason *reason)
+{
+    enum err err = open_store(server, reason);
+    if (err == ERR_NO_SPACE)
+        log_warning(&server->logger, "start waits for room", log_text("err", err_name(err)),
+                    log_text("reason", reason->text), log_text("next", "again"));
+    while (err == ERR_NO_SPACE) {
+        notify_more_time(MORE_TIME_S * 1000000000ull);
+        notify_status("it waits for room");
+        if (is_told_to_stop(server))
+            return err;
+        err = open_store(server, reason);
+    }
+    return err;
 }
 
 static enum err open_loop(struct server *server, struct reason *reason)
@@ -197,6 +233,7 @@ static enum err open_office(struct server *server, struct reason *reason)
             settings->heartbeat_ms, settings->lease_ms);
     const struct control_config config = {
         .store = server->store,
+        .term = server->term,
         .service = &server->service,
         .shards = server->shards,
         .name = server->name,
@@ -263,7 +300,7 @@ static enum err open_all(struct server *server, struct reason *reason)
     TRY(inbox_new(limits, &server->inbox));
     TRY(signals_start(&server->signals, signal_said, server));
     server->has_signals = true;
-    TRY(open_store(server, reason));
+    TRY(await_store(server, reason));
     TRY(open_loop(server, reason));
     TRY(open_shards(server, reason));
     TRY(open_rpc(server, reason));

@@ -24,8 +24,9 @@ enum err control_new(const struct control_config *config, struct control **ret_c
         return reason_set(reason, ERR_NOMEM, "out of memory");
     control->config = *config;
     control->continue_ns = TIME_NEVER;
-    enum err err = store_take_term(config->store, &control->term, reason);
-    if (err == ERR_OK && rand_system(control->key, sizeof control->key) != ERR_OK)
+    control->term = config->term;
+    enum err err = rand_system(control->key, sizeof control->key);
+    if (err != ERR_OK)
         err = reason_set(reason, ERR_IO, "the system gives no random bytes");
     struct coordinator_settings settings = {
         .term = control->term,

@@ -18,6 +18,7 @@ struct control;
 
 struct control_config {
     struct store *store; /* borrowed */
+    uint64_t term;       /* which the store gave to this start */
     struct service *service;
     struct shards *shards; /* of this daemon: commands over the local link */
     const char *name;      /* of this daemon's server */
@@ -28,7 +29,7 @@ struct control_config {
     const struct logger *logger;
 };
 
-/* Takes a new term. ERR_NOMEM, or the store's errors. */
+/* ERR_NOMEM, ERR_IO. */
 enum err control_new(const struct control_config *config, struct control **ret_control,
                      struct reason *reason) MUST_USE;
 /* Calls that wait are answered with CANCELLED; streams are ended. NULL is fine. */

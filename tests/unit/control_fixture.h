@@ -153,8 +153,11 @@ struct control_fixture {
 
 static inline void open_office(struct control_fixture *f)
 {
+    uint64_t term;
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
     const struct control_config config = {
         .store = f->store,
+        .term = term,
         .shards = &f->shards,
         .name = "here",
         .run_dir = folder_path(&f->folder, "run"),
