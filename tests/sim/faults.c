@@ -261,11 +261,13 @@ static bool fill_disk(struct sim *sim)
     uint64_t until_us = sim->now_us + sim_below(sim, 8 * sim->scenario.write_us + 100000);
     uint64_t which = sim_below(sim, SIM_SERVERS_MAX + 1);
     sim_trace(sim, "a disk is full until %.3f s", (double)until_us / 1e6);
-    /* The coordinator's for so long that daemons meet it when they start, as well. */
-    if (which == SIM_SERVERS_MAX || !sim->servers[which].there)
-        sim->faults.store_full_us = sim->now_us + 8 * (until_us - sim->now_us);
-    else
+    if (which < SIM_SERVERS_MAX && sim->servers[which].there) {
         sim->servers[which].full_us = until_us;
+        return true;
+    }
+    /* The coordinator's for so long that daemons meet it when they start, as well. */
+    sim->faults.store_full_us = sim->now_us + 8 * (until_us - sim->now_us);
+    sim->faults.store_refuses = (uint32_t)(until_us % 4);
     return true;
 }
 

@@ -38,6 +38,8 @@ struct faults {
     struct partition partitions[FAULTS_PARTITIONS_MAX];
     uint64_t store_full_us; /* the coordinator's disk is full until then … */
     uint64_t store_gone_us; /* … and its store is not there at all */
+    uint32_t store_refuses; /* so many of the next rewinds and fingerprints, whenever they come,
+                               find it full */
     /* By machine, the coordinator's last: the how-manieth sync from now on fails; 0: none. */
     uint32_t sync_fails[SIM_SERVERS_MAX + 1];
 };

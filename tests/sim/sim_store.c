@@ -126,6 +126,16 @@ static bool may_write(const struct store *store, uint64_t term, enum err *ret_er
     return false;
 }
 
+/* What a run cannot go on without is rare, so the full disk comes to it. */
+static enum err refuses(struct reason *reason)
+{
+    uint32_t *left = &world.sim->faults.store_refuses;
+    if (*left == 0)
+        return ERR_OK;
+    --*left;
+    return reason_set(reason, ERR_NO_SPACE, "the store's disk is full");
+}
+
 enum err store_put_term(struct store *store, uint64_t term, uint64_t newer, struct reason *reason)
 {
     struct sim *sim = world.sim;
@@ -178,6 +188,7 @@ enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
     (void)run;
     if (!may_write(store, term, &err, reason))
         return err;
+    TRY(refuses(reason));
     past->has_fingerprint = true;
     memcpy(past->fingerprint, fingerprint, sizeof past->fingerprint);
     return ERR_OK;
@@ -204,6 +215,7 @@ enum err store_put_generation(struct store *store, uint64_t term, uint64_t run, 
     (void)run;
     if (!may_write(store, term, &err, reason))
         return err;
+    TRY(refuses(reason));
     past->generation = generation;
     convictions_undone(&past->convictions);
     ledger_generation(world.sim, generation, past->cut.name);
