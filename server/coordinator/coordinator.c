@@ -633,6 +633,40 @@ void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms)
 
 /* ---- what is going on ---- */
 
+/* In PHASE_GATHER. */
+static void put_awaited(const struct coordinator *coordinator, char *ret_text, size_t text_bytes)
+{
+    const struct run *run = &coordinator->run;
+    const char *awaited = generation_awaits(coordinator);
+    uint32_t there = servers_available(&coordinator->servers, NULL);
+    if (awaited != NULL)
+        snprintf(ret_text, text_bytes, "server %s of the newest checkpoint is awaited", awaited);
+    else if (run->succession.owners != NULL && there >= run->settings.servers_min)
+        snprintf(ret_text, text_bytes, "servers that hold generation %llu are awaited",
+                 (unsigned long long)run->generation);
+    else
+        snprintf(ret_text, text_bytes, "servers connected: %u of %u", there,
+                 run->settings.servers_min);
+}
+
+/* What the run cannot go on without found no room on a full disk. */
+static bool waits_for_room(const struct run *run, char *ret_text, size_t text_bytes)
+{
+    if (run->phase == PHASE_STORE && run->next.fails > 0)
+        snprintf(ret_text, text_bytes,
+                 "it waits for room: the coordinator could not store generation %llu: %s",
+                 (unsigned long long)run->generation + 1, err_text(ERR_NO_SPACE));
+    else if (cuts_waits(&run->cuts) && run->cuts.error[0] != 0)
+        snprintf(ret_text, text_bytes, "it waits for room: %.220s", run->cuts.error);
+    else if (run->fingerprint_late)
+        snprintf(ret_text, text_bytes,
+                 "it waits for room: the coordinator could not store the workers' fingerprint: %s",
+                 err_text(ERR_NO_SPACE));
+    else
+        return false;
+    return true;
+}
+
 /* Why an active run does not move; "" when it does. */
 static void waiting_for(const struct coordinator *coordinator, char *ret_text, size_t text_bytes)
 {
@@ -646,22 +680,10 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
             return;
         }
     }
-    const char *awaited = generation_awaits(coordinator);
-    if (run->phase == PHASE_GATHER && awaited != NULL)
-        snprintf(ret_text, text_bytes, "server %s of the newest checkpoint is awaited", awaited);
-    else if (run->phase == PHASE_GATHER && run->succession.owners != NULL &&
-             servers_available(servers, NULL) >= run->settings.servers_min)
-        snprintf(ret_text, text_bytes, "servers that hold generation %llu are awaited",
-                 (unsigned long long)run->generation);
-    else if (run->phase == PHASE_GATHER)
-        snprintf(ret_text, text_bytes, "servers connected: %u of %u",
-                 servers_available(servers, NULL), run->settings.servers_min);
-    else if (cuts_waits(&run->cuts) && run->cuts.error[0] != 0)
-        snprintf(ret_text, text_bytes, "it waits for room: %.220s", run->cuts.error);
-    else if (run->phase == PHASE_STORE && run->next.fails > 0)
-        snprintf(ret_text, text_bytes,
-                 "it waits for room: the coordinator could not store generation %llu: %s",
-                 (unsigned long long)run->generation + 1, err_text(ERR_NO_SPACE));
+    if (run->phase == PHASE_GATHER)
+        put_awaited(coordinator, ret_text, text_bytes);
+    else if (waits_for_room(run, ret_text, text_bytes))
+        return;
     else if (run->phase == PHASE_PREPARE)
         snprintf(ret_text, text_bytes, "servers prepare version %llu",
                  (unsigned long long)run->steps.version);
@@ -672,10 +694,6 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         snprintf(ret_text, text_bytes, "the last checkpoint is being written");
     else if (coordinator->members.count == 0)
         snprintf(ret_text, text_bytes, "no worker is there");
-    else if (run->fingerprint_late)
-        snprintf(ret_text, text_bytes,
-                 "it waits for room: the coordinator could not store the workers' fingerprint: %s",
-                 err_text(ERR_NO_SPACE));
     else if (run->phase == PHASE_STEPS)
         snprintf(ret_text, text_bytes, "%s", standstill_reason(run));
 }
