@@ -46,7 +46,7 @@ struct coordinator_fixture {
     enum err rewind;    /* the same of a generation */
     bool state_is_late; /* the store has no room for the run's state */
     bool fingerprint_is_late;
-    uint32_t attempt;   /* which of the cut's manifests are */
+    uint32_t attempt; /* which of the cut's manifests are */
     struct cut_record stored;
     struct coordinator_run run;
     struct join_reply joined; /* the newest answer to who asked to join */
