@@ -23,6 +23,8 @@ static const struct config_field fields[] = {
     {TEXT(coordinator), .help = "host:port of the coordinator; empty: this daemon is it"},
     {TEXT(name), .help = "its name in the cluster; empty: the host's"},
     {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, server.crt and server.key"},
+    {TEXT(revoked),
+     .help = "file that lists revoked certificates; empty: revoked beside server.crt"},
     {AT(insecure), .type = CONFIG_BOOL, .initial = "false", .help = "no TLS; loopback only"},
     {AT(no_chunks), .type = CONFIG_BOOL, .initial = "false",
      .help = "the coordinator's: other daemons hold all chunks, and outlive it"},

@@ -78,9 +78,11 @@ struct server {
     struct control *control; /* NULL: not the coordinator */
     unsigned signals_said;
     bool ready, stopping;
-    uint64_t drained_by_ns;    /* stopping: its chunks are awaited elsewhere until then; 0: not */
-    struct tls_identity shown; /* the newest certificate's names and times */
-    uint64_t status_ns, alive_ns, certificate_ns; /* when each is due */
+    uint64_t drained_by_ns;     /* stopping: its chunks are awaited elsewhere until then; 0: not */
+    struct tls_identity shown;  /* the newest certificate's names and times */
+    struct tls_revoked revoked; /* the list, as connections obey it (rpc/grpc/accept.c) */
+    bool revoked_unread;        /* … and that it cannot be read now has been reported */
+    uint64_t status_ns, alive_ns, certificate_ns, revoked_ns; /* when each is due */
 };
 
 static bool is_coordinator(const struct server *server)
@@ -162,6 +164,9 @@ static enum err open_loop(struct server *server, struct reason *reason)
                               &server->identity, reason));
     if (!server->settings->insecure)
         server->shown = tls_identity_names(&server->identity);
+    if (!server->settings->insecure && server->settings->revoked[0] != 0)
+        memcpy(server->identity.revoked, server->settings->revoked,
+               sizeof server->identity.revoked);
     rpc_process_init(server->settings->log_level >= LOG_LEVEL_DEBUG);
     return rpc_loop_new(&rpc, &server->loop);
 }
@@ -467,9 +472,31 @@ static void watch_certificate(struct server *server, uint64_t now_ns)
     server->certificate_ns = time_after_ms(now_ns, ends ? DAY_MS : HOUR_MS);
 }
 
+/* Each new list of revoked certificates, and one that cannot be read, once. */
+static void watch_revoked(struct server *server, uint64_t now_ns)
+{
+    enum { LOOK_MS = 1000 };
+    const char *path = server->identity.revoked;
+    struct reason reason = {0};
+    bool news = false;
+    if (path[0] == 0 || now_ns < server->revoked_ns)
+        return;
+    enum err err = tls_revoked_read(path, &server->revoked, &news, &reason);
+    if (news)
+        log_info(&server->logger, "revoked certificates", log_text("path", path),
+                 log_uint("count", server->revoked.count));
+    if (err != ERR_OK && !server->revoked_unread)
+        log_warning(&server->logger, "revoked certificates not read",
+                    log_text("err", err_name(err)), log_text("reason", reason.text),
+                    log_text("next", "the list before counts"));
+    server->revoked_unread = err != ERR_OK;
+    server->revoked_ns = time_after_ms(now_ns, LOOK_MS);
+}
+
 static void tick(struct server *server, uint64_t now_ns)
 {
     watch_certificate(server, now_ns);
+    watch_revoked(server, now_ns);
     link_tick(server->link, now_ns);
     if (server->control != NULL)
         control_tick(server->control, now_ns);

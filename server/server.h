@@ -15,6 +15,7 @@ struct server_settings {
     char coordinator[257]; /* "": this daemon is it */
     char name[65];         /* one of its kind in the cluster; "": the host's */
     char certs[513];
+    char revoked[512]; /* the list; "": beside the certificate */
     bool insecure;
     bool no_chunks;  /* the coordinator's: it is no server of the run */
     uint32_t shards; /* threads; 0: one per core */

@@ -4,8 +4,9 @@
  * `spiffe://CLUSTER/ROLE/NAME`; the role decides which methods it may call (common/rpc/rpc.h).
  * Servers also carry the host names and addresses that workers reach them by. Keys are ECDSA P-256.
  *
- * A file `revoked` beside a server's certificate names certificates that it takes no longer: a line
- * for each, which begins with its number. It is read again when it changes.
+ * A file `revoked`, beside a server's certificate or where its settings say, names certificates that
+ * it takes no longer: a line for each, which begins with its number. It is read again when it
+ * changes.
  *
  * Where certificates are made, a directory holds ca.crt, ca.key, and a folder for each role, or for
  * a role's machine (server, worker-w7). Such a folder goes to that machine, and holds what it
@@ -96,8 +97,8 @@ enum err tls_revoked_line(struct slice certificate, const char *path, int64_t no
 /* ERR_UNTRUSTED: a line that is none, or too many; nothing is written. */
 enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revoked *ret_revoked,
                            struct reason *reason) MUST_USE;
-/* Reads the list beside the certificate at `path` if it is another file than *revoked is from.
- * *ret_news: it was read. On an error *revoked stays as it was. */
+/* Reads the list at `path` if it is another file than *revoked is from. *ret_news: it was read. On an
+ * error, and when there is none, *revoked stays as it was. */
 enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *ret_news,
                           struct reason *reason) MUST_USE;
 /* Adds the certificate in the file `path` to the list in `dir`. */
@@ -109,8 +110,9 @@ struct tls_identity {
     struct tls_holder holder;
     struct buf ca, certificate, key; /* PEM */
     int64_t not_before_s, not_after_s;
-    char path[TLS_PATH_BYTES_MAX]; /* of the certificate, for sentences */
-    uint64_t modified_ns;          /* that file, when it was read; 0: it was not */
+    char path[TLS_PATH_BYTES_MAX];    /* of the certificate, for sentences */
+    uint64_t modified_ns;             /* that file, when it was read; 0: it was not */
+    char revoked[TLS_PATH_BYTES_MAX]; /* the list that a server obeys; "": none */
 };
 
 /* The identity in `dir`, or in its folder of that name, for `role`, checked: files there and

@@ -90,14 +90,16 @@ enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason)
 {
     check(role != TLS_ROLE_NONE);
-    struct tls_path folder, ca_path, path, key_path;
+    struct tls_path folder, ca_path, path, key_path, list;
     TRY(folder_of(dir, role, &folder, reason));
     dir = folder.text;
+    TRY(path_of(dir, "revoked", "", &list, reason));
     TRY(path_of(dir, "ca", ".crt", &ca_path, reason));
     TRY(path_of(dir, tls_role_name(role), ".crt", &path, reason));
     TRY(path_of(dir, tls_role_name(role), ".key", &key_path, reason));
     scoped(tls_identity_release) struct tls_identity identity = {0};
     memcpy(identity.path, path.text, sizeof path.text);
+    memcpy(identity.revoked, list.text, sizeof list.text);
     struct file_info info = {0};
     ignore(file_stat(path.text, &info, NULL)); /* reading it gives a better reason */
     identity.modified_ns = info.modified_ns;
@@ -146,15 +148,9 @@ enum { REVOKED_BYTES_MAX = TLS_REVOKED_MAX * 160 };
 enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *ret_news,
                           struct reason *reason)
 {
-    struct tls_path list;
     struct file_info info = {0};
-    const char *end = strrchr(path, '/');
     *ret_news = false;
-    int bytes = snprintf(list.text, sizeof list.text, "%.*srevoked",
-                         end == NULL ? 0 : (int)(end - path) + 1, path);
-    if (bytes < 0 || (size_t)bytes >= sizeof list.text)
-        return reason_set(reason, ERR_INVALID, "%.100s…: path is too long", path);
-    enum err err = file_stat(list.text, &info, reason);
+    enum err err = file_stat(path, &info, reason);
     if (err == ERR_NOT_FOUND)
         return ERR_OK; /* a list that is gone revokes what it did */
     TRY(err);
@@ -162,8 +158,8 @@ enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *r
     if (info.modified_ns == revoked->modified_ns && info.bytes == revoked->bytes)
         return ERR_OK;
     scoped(buf_release) struct buf text = {0};
-    TRY(file_read(list.text, REVOKED_BYTES_MAX, &text, reason));
-    TRY(tls_revoked_parse(buf_slice(&text), list.text, revoked, reason));
+    TRY(file_read(path, REVOKED_BYTES_MAX, &text, reason));
+    TRY(tls_revoked_parse(buf_slice(&text), path, revoked, reason));
     revoked->modified_ns = info.modified_ns;
     revoked->bytes = info.bytes;
     *ret_news = true;

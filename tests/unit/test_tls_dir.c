@@ -158,9 +158,9 @@ TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
     static struct tls_revoked revoked;
     bool news = true;
     struct reason reason = {0};
-    char path[320], list[320];
-    file_of(f, "server/server.crt", path);
-    assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
+    char list[320];
+    file_of(f, "server/revoked", list);
+    assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_OK);
     assert_false(news);
     static const char *const names[] = {"worker/worker.crt", "operator/operator.crt"};
     for (uint32_t i = 0; i < 2; i++) {
@@ -168,18 +168,17 @@ TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
         file_of(f, names[i], certificate);
         if (tls_revoke(f->path, certificate, NOW_S, &reason) != ERR_OK)
             fail_msg("%s", reason.text);
-        assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
+        assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_OK);
         assert_true(news);
         assert_int_equal(revoked.count, i + 1);
     }
-    assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_OK);
+    assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_OK);
     assert_false(news);
-    file_of(f, "server/revoked", list);
     static const char bad[] = "worker/w7\n";
     assert_int_equal(file_write_atomic(&file_ops_real, list, 0644,
                                        (struct slice){(const uint8_t *)bad, sizeof bad - 1}, NULL),
                      ERR_OK);
-    assert_int_equal(tls_revoked_read(path, &revoked, &news, &reason), ERR_UNTRUSTED);
+    assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_UNTRUSTED);
     assert_non_null(strstr(reason.text, "line 1"));
     assert_int_equal(revoked.count, 2); /* the list before */
 }

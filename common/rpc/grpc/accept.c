@@ -89,7 +89,7 @@ struct rpc_listener {
     struct handler *handler;
     struct accepted_table *table;
     struct thread thread;
-    char path[TLS_PATH_BYTES_MAX]; /* of the certificate, beside which revoked ones are listed */
+    char revoked_path[TLS_PATH_BYTES_MAX]; /* "": no list */
     struct tls_revoked revoked;
     uint64_t quiet_since_ns, looked_ns;
     uint64_t ended, closed; /* connections, when memory went back last */
@@ -176,13 +176,13 @@ static void give_memory_back(struct rpc_listener *listener)
     (void)malloc_trim(0);
 }
 
-/* A list that cannot be read changes nothing. */
+/* A list that cannot be read changes nothing; the daemon's loop reports it. */
 static void read_revoked(struct rpc_listener *listener)
 {
     bool news = false;
-    if (listener->tls &&
-        tls_revoked_read(listener->path, &listener->revoked, &news, NULL) == ERR_OK && news &&
-        accepted_revoke(listener->table, &listener->revoked) != ERR_OK)
+    if (listener->revoked_path[0] != 0 &&
+        tls_revoked_read(listener->revoked_path, &listener->revoked, &news, NULL) == ERR_OK &&
+        news && accepted_revoke(listener->table, &listener->revoked) != ERR_OK)
         listener->revoked.modified_ns = 0; /* no memory: once more */
 }
 
@@ -332,7 +332,7 @@ static struct accepted_limits limits_of(const struct rpc_settings *settings, uin
 static enum err first_revoked(struct rpc_listener *listener, struct reason *reason)
 {
     bool news = false;
-    TRY(tls_revoked_read(listener->path, &listener->revoked, &news, reason));
+    TRY(tls_revoked_read(listener->revoked_path, &listener->revoked, &news, reason));
     return news ? accepted_revoke(listener->table, &listener->revoked) : ERR_OK;
 }
 
@@ -345,7 +345,7 @@ enum err rpc_listener_new(const struct rpc_listener_config *config,
         return ERR_NOMEM;
     listener->tls = config->identity != NULL;
     if (listener->tls)
-        memcpy(listener->path, config->identity->path, sizeof listener->path);
+        memcpy(listener->revoked_path, config->identity->revoked, sizeof listener->revoked_path);
     listener->keepalive_timeout_ms = config->settings->keepalive_timeout_ms;
     uint32_t file_max = file_limit_raise();
     file_max -= file_max / 8 + 32; /* for checkpoints, journals and what a process has open */
@@ -355,7 +355,7 @@ enum err rpc_listener_new(const struct rpc_listener_config *config,
     listener->stopping = eventfd(0, EFD_CLOEXEC);
     if (err == ERR_OK && listener->stopping < 0)
         err = reason_set(reason, ERR_BUSY, "no file is left to listen with");
-    if (err == ERR_OK && listener->tls)
+    if (err == ERR_OK && listener->revoked_path[0] != 0)
         err = first_revoked(listener, reason);
     if (err == ERR_OK)
         err = bind_all(listener, config->address, reason);
