@@ -157,7 +157,7 @@ static uint64_t ask_due_ms(const struct coordinator *coordinator)
 {
     const struct tickets *tickets = &coordinator->run.tickets;
     const struct run *run = &coordinator->run;
-    if (run->settings.async || run->phase != PHASE_STEPS || !tickets_some_done(tickets) ||
+    if (run->phase != PHASE_STEPS || !tickets_some_done(tickets) ||
         seal_complete(run_seal(run, run->steps.version)))
         return UINT64_MAX;
     uint64_t since_ms =
@@ -172,8 +172,8 @@ static void ask_missing(struct coordinator *coordinator, uint64_t now_ms)
     uint64_t question = tickets_question(&run->tickets, now_ms);
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&coordinator->servers, i);
-        if (server == NULL || server->link == 0)
-            continue;
+        if (server == NULL || server->link == 0 || server->state != SERVER_SERVES)
+            continue; /* P12: one that comes back has not said yet what it has */
         struct server_command *command = send_command(coordinator, server, SERVER_ASK_MISSING);
         command->ask_missing.generation = run->generation;
         command->ask_missing.step = run->steps.version;

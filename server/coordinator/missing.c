@@ -3,6 +3,7 @@
 
 #include "server/coordinator/advance.h"
 #include "server/coordinator/expel.h"
+#include "server/coordinator/window.h"
 
 enum { FALSE_COMPLETES_MAX = 2 };
 
@@ -34,7 +35,10 @@ void missing_report(struct coordinator *coordinator, uint64_t now_ms,
     for (uint32_t i = 0; i < report->missing.word_count * 64; i++) {
         if ((slots[i / 64] >> i % 64 & 1) == 0)
             continue;
-        uint64_t id = tickets_undo(&run->tickets, report->missing.question, step, i);
+        uint64_t id = 0;
+        bool undone = tickets_undo(&run->tickets, report->missing.question, step, i, &id);
+        if (run->settings.async && (undone || step < run->tickets.step))
+            window_undo(run, step, i);
         struct member *member = members_find(&coordinator->members, id);
         if (member != NULL)
             count_false(coordinator, now_ms, server, member, step, i);

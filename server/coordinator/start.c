@@ -92,7 +92,8 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
 {
     const struct tickets_settings tickets = {
         .slots = run->settings.slots,
-        .open_steps = run->settings.async ? window_steps(&run->settings) : run->settings.delay + 1,
+        .open_steps =
+            run->settings.async ? window_steps(&run->settings) + 1 : run->settings.delay + 1,
         .attempts_first = settings->term << 32, /* never the same again, whatever the term */
         .delay = run->settings.delay,
         .newest = run->settings.ssp,

@@ -138,6 +138,7 @@ void tickets_mark(struct tickets *tickets, uint64_t step, uint32_t index, bool d
     if (slot->done == done)
         return;
     slot->done = done;
+    slot->attempt = 0; /* nobody's complete said so */
     work->done_count = done ? work->done_count + 1 : work->done_count - 1;
     if (slot->holders > 0 && !done)
         out_again(tickets, step);
@@ -168,21 +169,22 @@ uint64_t tickets_question(struct tickets *tickets, uint64_t now_ms)
     return ++tickets->leases.attempts;
 }
 
-uint64_t tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step, uint32_t index)
+bool tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step, uint32_t index,
+                  uint64_t *ret_member)
 {
     struct work *work = train_of(tickets, step);
     if (!is_open(tickets, step) || index >= work->count || question > tickets->leases.attempts)
-        return 0;
+        return false;
     struct slot slot = work->slots[index];
     /* What was completed since may have come after the server's look. */
     if (!slot.done || slot.attempt == 0 || slot.completed >= question)
-        return 0;
+        return false;
     for (uint32_t i = 0; i < work->count; i++)
         if (work->slots[i].attempt == slot.attempt)
             work->slots[i].member = 0;
-    work->slots[index].attempt = 0;
     tickets_mark(tickets, step, index, false);
-    return slot.member;
+    *ret_member = slot.member;
+    return true;
 }
 
 /* ---- doubt ---- */

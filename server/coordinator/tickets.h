@@ -115,9 +115,10 @@ void tickets_reopen(struct tickets *tickets);
  * another. */
 uint64_t tickets_question(struct tickets *tickets, uint64_t now_ms);
 /* The slot of an open step, which was done when the question was asked, is not: it is free again
- * where nobody holds it. Returns the member whose complete made it done; 0: that is not known, or
- * it was returned before for another slot of the same ticket. */
-uint64_t tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step, uint32_t index);
+ * where nobody holds it. *ret_member: whose complete made it done; 0: it was returned before for
+ * another slot of the same ticket. False: the slot stays as it is. */
+bool tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step, uint32_t index,
+                  uint64_t *ret_member);
 
 /* Whether some slot of an open step is free. */
 bool tickets_train_free(const struct tickets *tickets);

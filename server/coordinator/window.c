@@ -69,14 +69,13 @@ static void mark(struct run *run)
 
 void window_open(struct run *run)
 {
-    uint64_t first = run->window.taken.low / run->settings.slots;
-    if (first > run->steps.version + 1)
-        first = run->steps.version + 1;
+    uint64_t version = run->steps.version, next = run->window.taken.low / run->settings.slots;
+    next = next > version ? version + 1 : next; /* to grant tickets of */
     uint64_t end =
         run->moves.step_max < run->settings.steps ? run->moves.step_max + 1 : run->settings.steps;
-    uint64_t left = first < end ? end - first : 0;
-    uint32_t steps = window_steps(&run->settings);
-    tickets_move(&run->tickets, first, left < steps ? (uint32_t)left : steps);
+    uint64_t granted = next + window_steps(&run->settings);
+    uint64_t first = next > version ? version : next, last = granted < end ? granted : end;
+    tickets_move(&run->tickets, first, last > first ? (uint32_t)(last - first) : 0);
     mark(run);
 }
 
@@ -89,6 +88,12 @@ void window_done(struct run *run, const struct ticket *ticket)
     applied_add(&run->window.taken, number);
     if (run->window.taken.low / run->settings.slots > first)
         window_open(run);
+}
+
+void window_undo(struct run *run, uint64_t step, uint32_t slot)
+{
+    applied_undo(&run->window.taken, step * run->settings.slots + slot);
+    window_open(run);
 }
 
 void window_sealed(struct run *run, uint64_t step)
@@ -123,5 +128,5 @@ bool window_boots_hold(struct coordinator *coordinator, const struct complete_re
 void window_check(const struct run *run)
 {
     applied_check(&run->window.taken);
-    check(run->tickets.step <= run->steps.version + 1 || run->tickets.steps == 0);
+    check(run->tickets.step <= run->steps.version || run->tickets.steps == 0);
 }

@@ -8,13 +8,14 @@
  * and never goes back.
  *
  * A commit means that all chunks have all tickets of a step; the window runs at most one step ahead
- * of it. Part of the coordinator's core. */
+ * of it. A step stays open until then, so that who completed its tickets is known (missing.h). Part
+ * of the coordinator's core. */
 #ifndef ROOST_SERVER_COORDINATOR_WINDOW_H
 #define ROOST_SERVER_COORDINATOR_WINDOW_H
 
 #include "server/coordinator/run.h"
 
-/* Steps that may be open: `tickets` or more of them, at least one step's. */
+/* Steps that tickets are granted of at a time: `window` tickets or less, at least one step's. */
 uint32_t window_steps(const struct coordinator_run *settings);
 
 enum err window_init(struct run *run) MUST_USE;
@@ -29,6 +30,8 @@ enum err window_meet(struct run *run, const struct server_report *ready) MUST_US
 void window_open(struct run *run);
 /* The ticket, of an open step, is done. */
 void window_done(struct run *run, const struct ticket *ticket);
+/* A server misses the ticket, which was completed: it is granted again. */
+void window_undo(struct run *run, uint64_t step, uint32_t slot);
 /* All chunks have all tickets up to the end of this step, by their seals (P1). */
 void window_sealed(struct run *run, uint64_t step);
 /* Whether workers have completed all tickets up to the end of this step. */

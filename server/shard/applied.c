@@ -42,6 +42,18 @@ void applied_add(struct applied *applied, uint64_t ticket)
     settle(applied);
 }
 
+void applied_undo(struct applied *applied, uint64_t ticket)
+{
+    uint64_t end =
+        applied->low < ticket + applied->window ? applied->low : ticket + applied->window;
+    if (applied_find(applied, ticket) != APPLIED_TAKEN)
+        return;
+    for (uint64_t before = ticket; before < end; before++)
+        set(applied, before, true);
+    set(applied, ticket, false);
+    applied->low = ticket < applied->low ? ticket : applied->low;
+}
+
 void applied_reset(struct applied *applied, uint64_t low)
 {
     applied->low = low;

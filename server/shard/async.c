@@ -148,6 +148,24 @@ void async_open(struct async *async, uint64_t step)
         async->behind += async->chunks[i].applied.low < open_end(async);
 }
 
+bool async_missing(const struct async *async, uint64_t *step, uint64_t *ret_slots)
+{
+    uint32_t slots = async->store->slots;
+    uint64_t oldest = UINT64_MAX;
+    for (uint32_t i = 0; i < async->store->count; i++) {
+        uint64_t first = async->chunks[i].applied.low / slots;
+        oldest = first < oldest ? first : oldest;
+    }
+    if (oldest > *step)
+        return false;
+    *step = oldest;
+    for (uint32_t i = 0; i < async->store->count; i++)
+        for (uint32_t slot = 0; slot < slots; slot++)
+            if (applied_find(&async->chunks[i].applied, oldest * slots + slot) != APPLIED_TAKEN)
+                ret_slots[slot / 64] |= UINT64_C(1) << slot % 64;
+    return true;
+}
+
 void async_loss(const struct async *async, uint64_t step, double ret_loss[MODEL_LOSS_WEIGHTS])
 {
     memcpy(ret_loss, async->losses[step % async->loss_steps], sizeof async->losses[0]);

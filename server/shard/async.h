@@ -104,6 +104,9 @@ static inline bool async_reduced(const struct async *async)
 {
     return async->behind == 0;
 }
+/* Whether chunks miss tickets of the step or of an earlier one. *step: the oldest such step;
+ * *ret_slots has its slots' bits, and no others. */
+bool async_missing(const struct async *async, uint64_t *step, uint64_t *ret_slots);
 /* Sum, samples and right answers of the step's tickets (model_loss). After a restart the losses of
  * tickets that are in the cut are not known: their samples count with the mean of the others. */
 void async_loss(const struct async *async, uint64_t step, double ret_loss[MODEL_LOSS_WEIGHTS]);

@@ -303,11 +303,11 @@ struct shard_ack {
  * carried out before the acknowledgement is sent. */
 struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct push *push,
                             struct cursor payload, struct shard_effects *effects) MUST_USE;
-/* Whether slots of the step are missing: a chunk that is here has no sum yet in which they are.
- * Their bits are set in *ret_slots (WIRE_SLOT_WORDS_MAX words), the others are not. Only the oldest
- * open step is looked at: before the commit of an earlier one nobody knows whose chunks a later one
- * has. Not for async runs. */
-bool shard_missing(const struct shard *shard, uint64_t step, uint64_t *ret_slots);
+/* Whether slots of *step are missing: a chunk that is here has no sum yet in which they are. Their
+ * bits are set in *ret_slots (WIRE_SLOT_WORDS_MAX words), the others are not. Only the oldest open
+ * step is looked at: before the commit of an earlier one nobody knows whose chunks a later one has.
+ * async: the tickets that a chunk has not taken; *step goes back to the oldest step of such. */
+bool shard_missing(const struct shard *shard, uint64_t *step, uint64_t *ret_slots);
 /* Effects: in async runs the ORDER of what an attempt is given; then, last and once, the answer to
  * this pull: WEIGHTS with all its chunks, or a REFUSAL. */
 void shard_pull(struct shard *shard, struct pull_sender sender, const struct pull *pull,

@@ -143,18 +143,19 @@ static bool part_holds(const struct shard *shard, const struct chunk *chunk, uin
     return true;
 }
 
-bool shard_missing(const struct shard *shard, uint64_t step, uint64_t *ret_slots)
+bool shard_missing(const struct shard *shard, uint64_t *step, uint64_t *ret_slots)
 {
     bool any = false;
     memset(ret_slots, 0, WIRE_SLOT_WORDS_MAX * sizeof *ret_slots);
+    if (shard->config.async.on)
+        return async_missing(&shard->async, step, ret_slots);
     /* P11: the commit before the step, which has not come yet, may bring chunks and take some. */
-    bool knows_chunks = step == shard->decided && shard_core_open(shard, step);
-    if (shard->config.async.on || !knows_chunks)
+    if (*step != shard->decided || !shard_core_open(shard, *step))
         return false;
     for (uint32_t i = 0; i < shard->store.count; i++) {
         const struct chunk *chunk = &shard->store.chunks[i];
         for (uint32_t slot = 0; slot < shard->config.slots && !chunk->leaving; slot++) {
-            if (part_holds(shard, chunk, step, slot))
+            if (part_holds(shard, chunk, *step, slot))
                 continue;
             ret_slots[slot / 64] |= UINT64_C(1) << slot % 64;
             any = true;

@@ -416,7 +416,7 @@ static void handle_ask_missing(struct shard_thread *thread, const struct shard_i
         item->missing.generation, item->missing.step, item->missing.question, {0}};
     /* P2: a question about another generation is about other sums. */
     if (thread->shard != NULL && shard_generation(thread->shard) == missing.generation &&
-        shard_missing(thread->shard, missing.step, missing.slots))
+        shard_missing(thread->shard, &missing.step, missing.slots))
         thread->config.events->missing(thread->config.owner, thread->config.index, &missing);
 }
 

@@ -511,13 +511,11 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
     uint64_t version = sim->ledger.versions[sim->ledger.generation];
     if (complete->outcome != ERR_OK || ticket->kind != TICKET_TRAIN)
         return;
+    if (sim_lied(sim, ticket->generation, ticket->step, ticket->node))
+        return;
     if (sim->run.async)
         check_acknowledged(sim, complete);
     if (sim->run.async || ticket->step < version)
-        return;
-    const struct lie *lie = &sim->lie;
-    if (lie->told && lie->generation == ticket->generation && lie->step == ticket->step &&
-        node_equal(lie->node, ticket->node))
         return;
     scoped(free_scoped) struct completed *chunks =
         calloc(sim->compute.model.chunks_count, sizeof *chunks);

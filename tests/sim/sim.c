@@ -25,6 +25,13 @@ uint64_t sim_below(struct sim *sim, uint64_t limit)
     return rand_below(&sim->random, limit == 0 ? 1 : limit);
 }
 
+bool sim_lied(const struct sim *sim, uint64_t generation, uint64_t step, struct node node)
+{
+    const struct lie *lie = &sim->lie;
+    return lie->told && lie->generation == generation && lie->step == step &&
+           node_equal(lie->node, node);
+}
+
 uint64_t sim_restart_us(struct sim *sim)
 {
     uint64_t at_most_us = sim_below(sim, 2) == 0 ? 2 * sim->scenario.delay_us : 500000;

@@ -160,6 +160,8 @@ struct sim {
 void sim_run(uint64_t seed, const struct sim_options *options);
 
 uint64_t sim_below(struct sim *sim, uint64_t limit); /* at random */
+/* Whether that is what the worker lied about. */
+bool sim_lied(const struct sim *sim, uint64_t generation, uint64_t step, struct node node);
 /* Carries the event out, or keeps it while its process is stopped. */
 void sim_dispatch(struct sim *sim, struct event *event);
 uint64_t sim_restart_us(struct sim *sim); /* how long a daemon is away: a moment, or longer */

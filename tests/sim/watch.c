@@ -62,6 +62,9 @@ static void acknowledge(struct sim *sim, const struct stream *stream, const stru
     check(wire_decode_to_shard(slices, slice_count, &arena, &to, NULL) == ERR_OK);
     uint32_t count = ack->code == ERR_OK ? to.push.entry_count : ack->first_refused;
     uint64_t ticket = to.push.step * sim->scenario.spec.train.slots + to.push.node.index;
+    if (stream->worker == sim->lie.worker &&
+        sim_lied(sim, to.push.generation, to.push.step, to.push.node))
+        return;
     for (uint32_t i = 0; i < count; i++)
         history_acked(sim, stream->server, to.push.entries[i].chunk, ticket);
     const struct sim_thread *thread = &sim->servers[stream->server].threads[0];
@@ -408,14 +411,11 @@ enum { LIES = 64 /* beside one push in so many */ };
 static bool is_not_pushed(struct sim *sim, const struct push *push, uint32_t worker)
 {
     struct lie *lie = &sim->lie;
-    if (sim->run.async || sim->options.story != NULL)
-        return false;
-    if (sim->calm)
+    if (sim->options.story != NULL || sim->calm)
         return false;
     if (!lie->told && rand_below(&sim->keys, LIES) == 0)
         *lie = (struct lie){true, worker, push->generation, push->step, push->node};
-    return lie->told && lie->worker == worker && lie->generation == push->generation &&
-           lie->step == push->step && node_equal(lie->node, push->node);
+    return lie->worker == worker && sim_lied(sim, push->generation, push->step, push->node);
 }
 
 /* The whole of what a worker brings of a slot comes in several pushes. */
@@ -687,7 +687,7 @@ void __wrap_shard_logged(struct shard *shard, uint64_t durable)
 REAL(void, shard_transferred, struct shard *shard, const struct transfer *header, enum err err);
 REAL(enum err, shard_arrive, struct shard *shard, const struct transfer *header,
      struct cursor payload, struct shard_effects *effects);
-REAL(bool, shard_missing, const struct shard *shard, uint64_t step, uint64_t *ret_slots);
+REAL(bool, shard_missing, const struct shard *shard, uint64_t *step, uint64_t *ret_slots);
 
 void __wrap_shard_transferred(struct shard *shard, const struct transfer *header, enum err err)
 {
@@ -725,7 +725,7 @@ static void note_taken(struct watch *watch, uint32_t server, const struct transf
 }
 
 /* 17: exactly those slots are said to be missing, whatever was in that memory before. */
-bool __wrap_shard_missing(const struct shard *shard, uint64_t step, uint64_t *ret_slots)
+bool __wrap_shard_missing(const struct shard *shard, uint64_t *step, uint64_t *ret_slots)
 {
     const struct sim_thread *thread = thread_of(shard);
     struct sim *sim = world.sim;
@@ -735,9 +735,9 @@ bool __wrap_shard_missing(const struct shard *shard, uint64_t step, uint64_t *re
     bool any = __real_shard_missing(shard, step, ret_slots);
     for (uint32_t slot = 0; any && slot < 64 * WIRE_SLOT_WORDS_MAX; slot++)
         if ((ret_slots[slot / 64] >> slot % 64 & 1) != 0 &&
-            (slot >= sim->scenario.spec.train.slots || ledger_has(sim, thread, step, slot)))
+            (slot >= sim->scenario.spec.train.slots || ledger_has(sim, thread, *step, slot)))
             sim_violated(sim, 17, "s%u says that it lacks slot %u of step %llu, which it has",
-                         thread->index, slot, (unsigned long long)step);
+                         thread->index, slot, (unsigned long long)*step);
     return any;
 }
 

@@ -49,6 +49,32 @@ TEST(a_ticket_beyond_the_window_is_neither_new_nor_taken)
     assert_int_equal(applied_find(&applied, WINDOW + 1), APPLIED_BEYOND);
 }
 
+TEST(what_is_undone_may_be_taken_again)
+{
+    uint64_t words[WINDOW / 64];
+    struct applied applied = empty(words);
+    applied_reset(&applied, 40);
+    applied_add(&applied, 44);
+    applied_add(&applied, 36 + WINDOW);
+    applied_undo(&applied, 44);
+    applied_undo(&applied, 44);
+    assert_int_equal(applied.low, 40);
+    applied_undo(&applied, 35);
+    applied_check(&applied);
+    assert_int_equal(applied.low, 35);
+    for (uint64_t ticket = 36; ticket < 40; ticket++)
+        assert_int_equal(applied_find(&applied, ticket), APPLIED_TAKEN);
+    for (uint64_t ticket = 40; ticket < 35 + WINDOW; ticket++)
+        assert_int_equal(applied_find(&applied, ticket), APPLIED_NEW);
+    applied_add(&applied, 35);
+    assert_int_equal(applied.low, 40);
+    assert_int_equal(applied_find(&applied, 36 + WINDOW), APPLIED_NEW); /* there was no room */
+    applied_reset(&applied, 10 * WINDOW);
+    applied_undo(&applied, 2);
+    assert_int_equal(applied_find(&applied, 2), APPLIED_NEW);
+    assert_int_equal(applied_find(&applied, 1 + WINDOW), APPLIED_TAKEN);
+}
+
 TEST(what_is_stored_is_loaded_again)
 {
     uint64_t words[WINDOW / 64], again_words[WINDOW / 64], stored[WINDOW / 64];

@@ -211,6 +211,22 @@ TEST_F(each_chunk_takes_each_ticket_once_in_any_order, async)
     assert_true(shard_statistics(f->shard).duplicates > 1000);
 }
 
+TEST_F(tickets_of_the_oldest_step_that_some_chunk_misses_are_told, async)
+{
+    uint64_t slots[WIRE_SLOT_WORDS_MAX], step = 1;
+    push_tickets(f, 0, 2);
+    push_tickets(f, 3, 6);
+    assert_true(shard_missing(f->shard, &step, slots));
+    assert_int_equal(step, 0);
+    assert_int_equal(slots[0], 1 << 2);
+    push_tickets(f, 2, 3);
+    assert_false(shard_missing(f->shard, &step, slots));
+    step = 2;
+    assert_true(shard_missing(f->shard, &step, slots));
+    assert_int_equal(step, 1);
+    assert_int_equal(slots[0], 1 << 2 | 1 << 3);
+}
+
 TEST_F(a_pull_brings_the_newest_of_each_chunk_and_is_written_down, async)
 {
     struct message m = message_of(f, 2);

@@ -9,7 +9,8 @@ static enum err complete_boots(struct coordinator_fixture *f, uint64_t member, u
     const struct ticket ticket = {.kind = TICKET_TRAIN,
                                   .generation = f->generation,
                                   .step = number / SLOTS,
-                                  .node = {0, (uint32_t)(number % SLOTS)}};
+                                  .node = {0, (uint32_t)(number % SLOTS)},
+                                  .attempt = 1000 + number};
     struct complete_request request = {.member = member,
                                        .secret = secret_of(member),
                                        .ticket = sign(ticket, member),
@@ -203,6 +204,80 @@ TEST_F(async_words_that_shards_do_not_bear_out_are_doubted, coordinator, .steps 
         tick(f, LEASE_MS / 2);
     }
     assert_int_equal(granted(f), 0);
+}
+
+/* Nobody completes anything for a lease. */
+static uint64_t asked(struct coordinator_fixture *f)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->worker), ERR_OK);
+        tick(f, LEASE_MS / 2);
+    }
+    const struct server_command *question = command(f, 0, SERVER_ASK_MISSING);
+    assert_non_null(question);
+    return question->ask_missing.question;
+}
+
+static enum err say_missing(struct coordinator_fixture *f, uint64_t question, uint64_t step,
+                            uint64_t slots)
+{
+    struct server_report missing = {.kind = SERVER_MISSING};
+    missing.missing.generation = f->generation;
+    missing.missing.step = step;
+    missing.missing.question = question;
+    missing.missing.word_count = 1;
+    missing.missing.slots = &slots;
+    return report(f, 0, missing);
+}
+
+TEST_F(async_who_completes_twice_what_servers_lack_is_expelled, coordinator, .steps = 5,
+       .async = true, .workers = 1)
+{
+    complete_tickets(f, f->worker, 0, 7); /* and has not pushed 2 and 5 */
+    assert_int_equal(say_missing(f, asked(f), 0, 1 << 2), ERR_OK);
+    assert_null(seen(f, EFFECT_EXPEL));
+    assert_int_equal(granted(f), 2);
+    complete_tickets(f, f->worker, 2, 2);
+    reduce_all(f, 0);
+    commit_all(f, 0);
+    assert_int_equal(granted(f), 8);
+    assert_int_equal(say_missing(f, asked(f), 1, 1 << 1), ERR_OK);
+    assert_non_null(seen(f, EFFECT_EXPEL));
+    const struct ticket again = ticket_of(f, join_named(f, "honest"), 1);
+    assert_int_equal(again.step * SLOTS + again.node.index, 5);
+}
+
+TEST_F(p12_what_a_new_boot_lost_was_pushed, coordinator, .steps = 5, .async = true, .workers = 1)
+{
+    complete_tickets(f, f->worker, 0, 7);
+    restart_server(f, 0);
+    assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->worker), ERR_OK);
+    tick(f, LEASE_MS);
+    assert_null(command(f, 0, SERVER_ASK_MISSING)); /* it has not said yet what it has */
+    const struct server_command *other = command(f, 1, SERVER_ASK_MISSING);
+    assert_non_null(other);
+    uint64_t question = other->ask_missing.question;
+    assert_int_equal(say_taken(f, 0, 0, 2, 0), ERR_OK);
+    assert_int_equal(granted(f), 2);
+    assert_int_equal(say_missing(f, question, 0, 3 << 2), ERR_OK);
+    assert_null(seen(f, EFFECT_LOG));
+    assert_int_equal(granted(f), 2);
+}
+
+TEST_F(p12_what_is_missing_of_committed_steps_is_granted_again, coordinator, .steps = 5,
+       .async = true, .workers = 1)
+{
+    complete_tickets(f, f->worker, 0, 7);
+    step(f, 0);
+    step(f, 1);
+    restart_server(f, 0);
+    assert_int_equal(say_taken(f, 0, 0, 2, 0), ERR_OK);
+    say_committed(f, 0, 1);
+    complete_tickets(f, f->worker, 2, 11); /* and has not pushed 3 */
+    assert_int_equal(say_missing(f, asked(f), 0, 1 << 3), ERR_OK);
+    assert_int_equal(granted(f), 3);
+    complete_tickets(f, f->worker, 3, 3);
+    assert_int_equal(granted(f), 12);
 }
 
 TEST_F(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost, coordinator, .steps = 1,
