@@ -45,6 +45,9 @@ enum {
 };
 
 #define WIRE_FILE_NONE UINT32_MAX
+/* What a server may hold: the next ones are above it. */
+#define WIRE_GENERATION_MAX (UINT64_C(1) << 48)
+#define WIRE_STEP_MAX (UINT64_C(1) << 44)
 
 /* What the coordinator gave to a member and servers can check (server/member/proof.h). Who has it
  * copies it, and needs no cryptography. */

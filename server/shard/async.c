@@ -141,8 +141,10 @@ static uint64_t open_end(const struct async *async)
 
 void async_open(struct async *async, uint64_t step)
 {
-    for (; async->open < step; async->open++)
-        memset(async->losses[async->open % async->loss_steps], 0, sizeof *async->losses);
+    uint64_t over = step > async->open ? step - async->open : 0;
+    for (uint64_t i = 0; i < over && i < async->loss_steps; i++)
+        memset(async->losses[(async->open + i) % async->loss_steps], 0, sizeof *async->losses);
+    async->open += over;
     async->behind = 0;
     for (uint32_t i = 0; i < async->store->count; i++)
         async->behind += async->chunks[i].applied.low < open_end(async);

@@ -227,6 +227,14 @@ TEST_F(tickets_of_the_oldest_step_that_some_chunk_misses_are_told, async)
     assert_int_equal(slots[0], 1 << 2 | 1 << 3);
 }
 
+TEST_F(a_commit_of_a_step_far_ahead_costs_no_more_than_the_next, async)
+{
+    push_tickets(f, 0, 2);
+    commit(f, WIRE_STEP_MAX, false); /* a server that comes back hears the newest one */
+    work(f);
+    assert_int_equal(shard_version(f->shard), WIRE_STEP_MAX + 1);
+}
+
 TEST_F(a_pull_brings_the_newest_of_each_chunk_and_is_written_down, async)
 {
     struct message m = message_of(f, 2);
