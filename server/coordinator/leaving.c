@@ -115,6 +115,20 @@ bool leaving_needs_cut(const struct coordinator *coordinator)
     return false;
 }
 
+/* P11: it may have heard, and be gone; its LEAVE may be lost as well. */
+void leaving_keep(struct coordinator *coordinator)
+{
+    struct servers *servers = &coordinator->servers;
+    for (uint32_t i = 0; i < servers->count; i++) {
+        struct server_entry *server = &servers->list[i];
+        if (server->leaving != SERVER_HAS_LEFT || !cuts_need(&coordinator->run.cuts, server->name))
+            continue;
+        servers_leave_later(server);
+        effects_log(&coordinator->effects, true, "server drains again  server=%s next=%s",
+                    server->name, wait_texts[WAITS_FOR_CUT]);
+    }
+}
+
 static void let_go(struct coordinator *coordinator, struct server_entry *server)
 {
     struct run *run = &coordinator->run;

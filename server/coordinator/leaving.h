@@ -18,6 +18,8 @@ enum err leaving_give_up(struct coordinator *coordinator, struct server_entry *s
 /* Whether the next commit must be a cut, because a server that leaves waits for a cut without
  * it. */
 bool leaving_needs_cut(const struct coordinator *coordinator);
+/* The newest cut is another than before: who has left and has a file of it may leave later. */
+void leaving_keep(struct coordinator *coordinator);
 /* Sends LEAVE to the servers that may leave now. */
 void leaving_let_go(struct coordinator *coordinator);
 

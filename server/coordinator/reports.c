@@ -69,6 +69,7 @@ void reports_cut_found(struct coordinator *coordinator, uint64_t now_ms,
     struct cut_name newest = run->cuts.newest.name;
     if (run_active(run) && audit_rewind_searches(run)) {
         audit_rewind_found(coordinator, whole);
+        leaving_keep(coordinator);
         advance_run(coordinator, now_ms);
         return;
     }
@@ -86,6 +87,7 @@ void reports_cut_found(struct coordinator *coordinator, uint64_t now_ms,
                 (unsigned long long)(newest.version - whole->name.version),
                 (unsigned long long)whole->name.version, unready);
     cuts_go_back(&run->cuts, whole);
+    leaving_keep(coordinator);
     generation_go_back(coordinator);
     advance_run(coordinator, now_ms);
 }

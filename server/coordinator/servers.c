@@ -389,6 +389,12 @@ void servers_leave(struct server_entry *server)
     server->leaving = SERVER_HAS_LEFT;
 }
 
+void servers_leave_later(struct server_entry *server)
+{
+    check(server->leaving == SERVER_HAS_LEFT);
+    server->leaving = SERVER_ENDS;
+}
+
 void servers_note_unfit(struct server_entry *server)
 {
     server->unfit = true;

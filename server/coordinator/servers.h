@@ -185,6 +185,8 @@ void servers_drain(struct server_entry *server, bool ends);
 void servers_drain_over(struct server_entry *server);
 /* LEAVE was sent to it. */
 void servers_leave(struct server_entry *server);
+/* This start of it is not to leave yet: it drains once more. */
+void servers_leave_later(struct server_entry *server);
 /* This start of it cannot hold chunks of the run. */
 void servers_note_unfit(struct server_entry *server);
 

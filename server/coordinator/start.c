@@ -5,6 +5,7 @@
 #include "server/coordinator/audits.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
+#include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
@@ -138,6 +139,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
     audit_rewind_resume(coordinator);
     servers_unchoose(&coordinator->servers);
     servers_expect_all(&coordinator->servers);
+    leaving_keep(coordinator);
     succession_begin(coordinator, now_ms, past);
     send_state(coordinator);
     if (past != NULL && past->stops)

@@ -132,6 +132,45 @@ TEST_F(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded, moves, .tr
     assert_int_equal(status(f).moves.servers_drained, 1);
 }
 
+/* The newest cut, without server 1, is damaged; the older one has its file. */
+TEST_F(p11_who_has_left_stays_when_the_run_goes_back_to_a_cut_with_its_file, moves, .trains = true)
+{
+    const struct cut_record older = f->stored;
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    step(f);
+    step(f);
+    assert_true(f->players[1].told_leave);
+    restart(f, 0);
+    cannot_prepare(f, 0, ERR_CORRUPT, "a test");
+    f->players[1].told_leave = false;
+    coordinator_cut_found(f->coordinator, f->now_ms, &older, "a test");
+    look(f);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_false(f->drained.drained);
+    lose(f, 1);
+    connect(f, 1, 11); /* it has not heard that it may leave */
+    assert_false(f->players[1].told_leave);
+    ready(f, 0);
+    step(f);
+    assert_int_equal(f->stored.server_count, 1);
+    assert_true(f->players[1].told_leave);
+}
+
+TEST_F(p11_who_has_left_stays_when_a_run_is_resumed_that_needs_its_file, moves)
+{
+    const struct coordinator_run run = run_of_two();
+    const struct coordinator_past past = past_of("s0", "s2");
+    connect(f, 0, 10);
+    connect(f, 2, 12);
+    assert_int_equal(drain(f, 2, NULL), ERR_OK);
+    assert_true(f->players[2].told_leave);
+    begin(f, &run, &past);
+    connect(f, 2, 12);
+    assert_false(f->players[2].told_leave);
+    step(f);
+    assert_true(f->players[2].told_leave);
+}
+
 static void ask_for_cut(struct moves_fixture *f)
 {
     assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
