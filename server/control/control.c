@@ -314,6 +314,7 @@ void control_continue(struct control *control, uint64_t now_ns)
     if (control_active(control))
         return;
     enum err err = store_find_active_run(control->config.store, &stored, &reason);
+    coordinator_expect_run(control->coordinator, err != ERR_NOT_FOUND);
     if (err == ERR_NOT_FOUND)
         return;
     uint64_t number = stored.run;

@@ -85,8 +85,14 @@ enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            struct reason *reason)
 {
     TRY(start_run(coordinator, now_ms, run, past, reason));
+    coordinator_expect_run(coordinator, false);
     advance_run(coordinator, now_ms);
     return ERR_OK;
+}
+
+void coordinator_expect_run(struct coordinator *coordinator, bool expected)
+{
+    coordinator->expects_run = expected;
 }
 
 enum err coordinator_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why)
@@ -235,6 +241,7 @@ enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, con
 enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, const char *name,
                              struct reason *reason)
 {
+    TRY(leaving_may_be_asked(coordinator, reason));
     struct server_entry *server = servers_named(&coordinator->servers, name);
     /* A new coordinator has not met a server that died before. */
     if (server == NULL && cuts_file(&coordinator->run.cuts.newest, name) != WIRE_SERVERS_MAX &&

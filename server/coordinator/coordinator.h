@@ -269,6 +269,9 @@ enum err coordinator_may_start(const struct coordinator *coordinator,
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            const struct coordinator_run *run, const struct coordinator_past *past,
                            struct reason *reason) MUST_USE;
+/* Whether the store has a run that is to go on, but cannot be started yet: nobody may drain or be given
+ * up before coordinator_start(), because the run's newest cut may need anybody's files (P11). */
+void coordinator_expect_run(struct coordinator *coordinator, bool expected);
 /* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED; a successor does
  * so as well. Where the cut has no room, the run waits for it, unless it is told to stop again.
  * ERR_NO_RUN. */
@@ -308,7 +311,7 @@ void coordinator_server_lost(struct coordinator *coordinator, uint64_t now_ms, u
 
 /* The server is to give its chunks away (P11) and then to end. When asked again, returns how far
  * that is. ERR_NOT_FOUND: no such server; ERR_INVALID: nobody could take its chunks, or the run
- * waits for servers and cannot begin without it. */
+ * waits for servers and cannot begin without it; ERR_BUSY: a stored run is expected. */
 struct coordinator_drained {
     bool drained;
     uint32_t chunks_left;
@@ -318,7 +321,7 @@ enum err coordinator_drain(struct coordinator *coordinator, uint64_t now_ms, con
 
 /* A server that is lost will not come back: the run goes on without it, from the newest recorded
  * cut. ERR_NOT_FOUND: no such server; ERR_INVALID: it is connected, or nobody could take its
- * chunks; ERR_UNSUPPORTED: the run is async. */
+ * chunks; ERR_UNSUPPORTED: the run is async; ERR_BUSY: a stored run is expected. */
 enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, const char *name,
                              struct reason *reason) MUST_USE;
 

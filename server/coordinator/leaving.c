@@ -52,12 +52,22 @@ static enum err nobody_takes(const struct server_entry *leaver, struct reason *r
                       "no other server is there that could take the chunks of %s", leaver->name);
 }
 
+enum err leaving_may_be_asked(const struct coordinator *coordinator, struct reason *reason)
+{
+    return coordinator->expects_run
+               ? reason_set(reason, ERR_BUSY,
+                            "the stored run cannot go on yet, which the coordinator's log explains "
+                            "and which is tried again; ask again when it does")
+               : ERR_OK;
+}
+
 enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server, bool ends,
                        struct reason *reason)
 {
     const struct run *run = &coordinator->run;
     if (servers_drains(server) || (server->leaving == SERVER_HAS_LEFT && server->link != 0))
         return ERR_OK; /* it drains already, or has drained */
+    TRY(leaving_may_be_asked(coordinator, reason));
     if (!generation_can_begin_without(coordinator, server))
         return reason_set(reason, ERR_INVALID,
                           "the run waits for servers and cannot begin without %s", server->name);

@@ -5,8 +5,11 @@
 
 #include "server/coordinator/run.h"
 
+/* ERR_BUSY: whose files the stored run needs is not known before it goes on. */
+enum err leaving_may_be_asked(const struct coordinator *coordinator,
+                              struct reason *reason) MUST_USE;
 /* A server is to give its chunks away; `ends`: it asked for that itself. ERR_INVALID: nobody
- * could take them, or the run waits for servers and cannot begin without it. */
+ * could take them, or the run waits for servers and cannot begin without it; ERR_BUSY. */
 enum err leaving_drain(struct coordinator *coordinator, struct server_entry *server, bool ends,
                        struct reason *reason) MUST_USE;
 /* A server that is lost will not come back: its chunks begin anew on the others, from the newest

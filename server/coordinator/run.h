@@ -228,7 +228,8 @@ struct coordinator {
     struct convictions convictions; /* of the run */
     struct servers servers;
     struct run run;
-    uint64_t due_ms; /* no later than the moment when the first timer is due */
+    bool expects_run; /* coordinator_expect_run() */
+    uint64_t due_ms;  /* no later than the moment when the first timer is due */
     struct check_account check_account;
     uint64_t check_turn; /* events whose turn it was (coordinator_check_event()) */
 };

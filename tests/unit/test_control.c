@@ -387,6 +387,29 @@ TEST_F(the_coordinators_own_server_is_not_drained, control)
     assert_int_equal(say(f, call), ERR_NOT_FOUND);
 }
 
+static enum err give_up_nobody(struct control_fixture *f)
+{
+    struct call *call = call_new(f, CALL_DRAIN);
+    call->drain.server = "nobody";
+    call->drain.lost = true;
+    return say(f, call);
+}
+
+TEST_F(p11_an_operator_asks_again_until_the_stored_run_goes_on, control, .trains = true)
+{
+    const char *log = folder_path(&f->folder, "run/steps.jsonl");
+    control_free(f->control);
+    assert_int_equal(unlink(log), 0);
+    assert_int_equal(mkdir(log, 0755), 0); /* no log can be there */
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_int_equal(give_up_nobody(f), ERR_BUSY);
+    assert_int_equal(rmdir(log), 0);
+    f->now_ns += 10 * SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_int_equal(give_up_nobody(f), ERR_NOT_FOUND);
+}
+
 TEST_F(without_a_run_what_needs_one_is_refused, control)
 {
     assert_int_equal(say(f, call_new(f, CALL_CHECKPOINT)), ERR_NO_RUN);

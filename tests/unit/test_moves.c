@@ -171,6 +171,23 @@ TEST_F(p11_who_has_left_stays_when_a_run_is_resumed_that_needs_its_file, moves)
     assert_true(f->players[2].told_leave);
 }
 
+/* Its newest cut may need anybody's file. */
+TEST_F(p11_nobody_leaves_before_the_stored_run_goes_on, moves)
+{
+    const struct coordinator_run run = run_of_two();
+    const struct coordinator_past past = past_of("s0", "s1");
+    connect(f, 2, 12);
+    coordinator_expect_run(f->coordinator, true);
+    connect(f, 1, 11);
+    assert_int_equal(drain(f, 1, NULL), ERR_BUSY);
+    assert_int_equal(coordinator_give_up(f->coordinator, f->now_ms, "s0", NULL), ERR_BUSY);
+    assert_false(f->players[1].told_leave);
+    begin(f, &run, &past);
+    ready(f, 2);
+    assert_int_equal(drain(f, 1, NULL), ERR_OK);
+    assert_false(f->drained.drained || f->players[1].told_leave);
+}
+
 static void ask_for_cut(struct moves_fixture *f)
 {
     assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
