@@ -88,7 +88,8 @@ static enum err describe_run(const struct replies_facts *facts, struct call *cal
     reply->has_run = true;
     reply->run = run->stored.run;
     reply->generation = status.generation;
-    reply->state = status.state;
+    /* P9: a worker that hears of the end leaves for good. */
+    reply->state = status.end_late ? RUN_TRAINING : status.state;
     reply->spec = run->stored.spec;
     reply->samples = run->stored.samples;
     reply->validation_samples = control_run_held_out(run);

@@ -711,6 +711,7 @@ void coordinator_status(const struct coordinator *coordinator,
     const struct run *run = &coordinator->run;
     *ret_status = (struct coordinator_status){
         .state = run->state,
+        .end_late = run->end_late,
         .paused = run_paused(run),
         .run = run->settings.run,
         .term = coordinator->settings.term,

@@ -403,6 +403,7 @@ struct coordinator_server {
 struct coordinator_status {
     enum run_state state;
     /* The coordinator does nothing any more (coordinator_pause). */
+    bool end_late; /* the store does not have the end yet, so that by the store the run goes on */
     bool paused;
     char reason[COORDINATOR_TEXT_BYTES]; /* why it waits, stopped or failed; "" otherwise */
     uint64_t run, term, generation;

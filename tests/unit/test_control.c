@@ -313,6 +313,19 @@ enum err __wrap_store_put_generation(struct store *store, uint64_t term, uint64_
     return __real_store_put_generation(store, term, run, generation, reason);
 }
 
+enum err __real_store_put_state(struct store *store, uint64_t term, uint64_t run,
+                                enum run_state state, const char *why, struct reason *reason);
+enum err __wrap_store_put_state(struct store *store, uint64_t term, uint64_t run,
+                                enum run_state state, const char *why, struct reason *reason);
+
+enum err __wrap_store_put_state(struct store *store, uint64_t term, uint64_t run,
+                                enum run_state state, const char *why, struct reason *reason)
+{
+    if (store_full)
+        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    return __real_store_put_state(store, term, run, state, why, reason);
+}
+
 /* What the store knows of the run a while later. */
 static struct coordinator_past past_later(struct control_fixture *f)
 {
@@ -375,6 +388,29 @@ TEST_F(a_stop_that_is_stored_late_is_not_the_next_runs, control, .trains = true)
     store_full = false;
     assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
     assert_false(past_later(f).stops);
+}
+
+static enum run_state described(struct control_fixture *f)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    struct describe_reply reply;
+    assert_int_equal(say(f, call_new(f, CALL_DESCRIBE)), ERR_OK);
+    assert_int_equal(wire_decode_describe_reply(buf_slice(&answer.response), &arena, &reply, NULL),
+                     ERR_OK);
+    return reply.state;
+}
+
+TEST_F(p9_a_worker_that_asks_hears_of_the_end_when_the_store_has_it, control, .trains = true)
+{
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    store_full = true;
+    assert_int_equal(say(f, stop), ERR_OK);
+    assert_int_equal(described(f), RUN_TRAINING);
+    store_full = false;
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_int_equal(described(f), RUN_STOPPED);
 }
 
 TEST_F(the_coordinators_own_server_is_not_drained, control)
