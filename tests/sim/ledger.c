@@ -380,6 +380,8 @@ void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term)
     sim->ledger.versions[adopted.generation] = adopted.version;
     sim->ledger.adopted_generation = adopted.generation;
     sim->ledger.adopted_term = term;
+    if (adopted.version > sim->ledger.recorded.version && adopted.version > sim->ledger.stopped)
+        sim->ledger.stopped = adopted.version;
     sim->options.progress->adopted++;
 }
 
@@ -571,7 +573,8 @@ static void check_async_metrics(struct sim *sim, const struct step_row *row)
                      (unsigned long long)metrics->samples);
 }
 
-/* The step in flight may be finished, and one more of which a server has the decision. */
+/* The step in flight may be finished, and one more of which a server has the decision. Whoever goes on
+ * at a version without a recorded cut makes a step more, which brings one (ledger_adopted()). */
 void ledger_stop(struct sim *sim)
 {
     struct sim_ledger *ledger = &sim->ledger;
@@ -696,6 +699,7 @@ void ledger_back(struct sim *sim, const struct cut_record *cut)
 {
     sim->ledger.recorded = cut->name;
     sim->ledger.record = *cut;
+    sim_servers_suffice_soon(sim);
 }
 
 /* ---- who owns what ---- */

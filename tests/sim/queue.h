@@ -13,6 +13,7 @@
     X(SERVER_START)   /* index: server */                                                            \
     X(SERVER_DRAIN)   /* index: server; an operator asks (again) that it gives its chunks away */    \
     X(SERVER_FORSAKE) /* index: server; an operator asks to go on without it */                      \
+    X(SERVERS)        /* an operator adds servers that a run waits for */                            \
     X(THREAD)         /* index: of its process' place; number: wait; detail: the place's kind */     \
     X(STREAM_SENT)    /* index: the end whose message has left; number: stream */                    \
     X(STREAM_CANCELLED)  /* index: the end that cancelled; number: stream */                         \

@@ -96,6 +96,9 @@ void sim_dispatch(struct sim *sim, struct event *event)
     case EVENT_SERVER_START:
         sim_server_start(sim, &sim->servers[event->index]);
         break;
+    case EVENT_SERVERS:
+        sim_servers_suffice(sim);
+        break;
     case EVENT_SERVER_DRAIN:
         if (sim->servers[event->index].drains)
             sim_server_ask_drain(sim, &sim->servers[event->index]);

@@ -80,9 +80,17 @@ void sim_server_crash(struct sim *sim, struct sim_server *server)
 
 /* ---- coming and going ---- */
 
+/* A coordinator that starts again waits for as many as the newest cut has, which may be an older one
+ * again, with servers that have left since. Its status says so, and an operator adds some. */
+static uint32_t servers_wanted(const struct sim *sim)
+{
+    uint32_t of_cut = sim->ledger.record.server_count, begun_with = sim->scenario.servers;
+    return sim->ledger.recorded.generation == 0 || of_cut > begun_with ? begun_with : of_cut;
+}
+
 void sim_servers_suffice(struct sim *sim)
 {
-    uint32_t count = 0, wanted = sim->ledger.recorded.generation == 0 ? sim->scenario.servers : 1;
+    uint32_t count = 0, wanted = servers_wanted(sim);
     for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
         count += sim->servers[i].there;
     for (uint32_t i = 0; i < SIM_SERVERS_MAX && count < wanted; i++)
@@ -90,6 +98,12 @@ void sim_servers_suffice(struct sim *sim)
             sim_server_start(sim, &sim->servers[i]);
             count++;
         }
+}
+
+void sim_servers_suffice_soon(struct sim *sim)
+{
+    if (sim->calm)
+        queue_put(&sim->queue, (struct event){.at_us = sim->now_us + 1, .kind = EVENT_SERVERS});
 }
 
 /* Whose chunks are elsewhere may take its disk with it. */

@@ -89,6 +89,8 @@ void sim_server_ask_drain(struct sim *sim, struct sim_server *server);
 void sim_server_ask_give_up(struct sim *sim, struct sim_server *server);
 /* The faults are over: there are as many servers as a run needs to begin. */
 void sim_servers_suffice(struct sim *sim);
+/* The same, when the faults are over, in an event of its own. */
+void sim_servers_suffice_soon(struct sim *sim);
 /* Its newest stream to a coordinator that is open; NULL: none. */
 struct stream *sim_server_link(const struct sim *sim, const struct sim_server *server);
 

@@ -612,8 +612,15 @@ void watch_report(const struct sim_server *server, const struct server_report *r
 void __wrap_shards_command(struct shards *shards, const struct server_command *command)
 {
     struct sim_server *server = server_here();
-    if (server != NULL) {
+    bool can_lose = command->kind == SERVER_PREPARE || command->kind == SERVER_COMMIT;
+    if (server != NULL)
         server->shards = shards;
+    if (server != NULL && server->loses_command && can_lose) {
+        server->loses_command = false; /* it obeys an older one, when that comes once more */
+        sim_trace(world.sim, "s%u loses a command", server->index);
+        return;
+    }
+    if (server != NULL) {
         if (command->boot == server->boot && command->term > server->term)
             server->term = command->term;
         bool obeyed = command->boot == server->boot && command->term >= server->term;
@@ -622,12 +629,6 @@ void __wrap_shards_command(struct shards *shards, const struct server_command *c
             server->newest = *command;
         if (obeyed && command->kind == SERVER_RECORDED)
             server->journals.recorded = command->recorded;
-    }
-    bool can_lose = command->kind == SERVER_PREPARE || command->kind == SERVER_COMMIT;
-    if (server != NULL && server->loses_command && can_lose) {
-        server->loses_command = false;
-        sim_trace(world.sim, "s%u loses a command", server->index);
-        return;
     }
     __real_shards_command(shards, command);
 }
