@@ -237,23 +237,26 @@ static void handle_pull(struct shard_thread *thread, struct exchange_message *ta
     struct shard_effects *effects = &thread->effects;
     struct exchange *exchange = take_message->stream->exchange;
     uint64_t member = take_message->stream->member;
-    bool parked = false;
+    bool ended = false; /* since the pull was admitted, and the pull is parked now */
     uint32_t chunks[WIRE_ENTRIES_MAX];
     if (!pull_ask(take_message, thread->config.index, thread->shard, chunks, effects))
         return;
     for (uint32_t i = 0; i < effects->count; i++) {
-        const struct shard_effect *effect = &effects->items[i];
+        struct shard_effect *effect = &effects->items[i];
         bool answer = effect->kind == SHARD_WEIGHTS || effect->kind == SHARD_REFUSAL;
         check(answer == (i + 1 == effects->count)); /* one, behind all other effects */
-        parked = effect->kind == SHARD_REFUSAL && effect->refusal.code == ERR_TOO_EARLY;
+        ended = effect->kind == SHARD_REFUSAL && effect->refusal.code == ERR_TOO_EARLY &&
+                exchange_has_ended(exchange, member);
+        if (ended)
+            effect->refusal.code = ERR_UNKNOWN_MEMBER;
         if (answer)
             pull_answer(take_message, effect);
         else
             carry_out_one(thread, effect);
     }
     effects->count = 0;
-    if (parked && exchange_has_ended(exchange, member))
-        refuse_parked(thread, member); /* it was admitted before that */
+    if (ended)
+        refuse_parked(thread, member);
 }
 
 static void handle_message(struct shard_thread *thread, struct exchange_message *message)
