@@ -54,7 +54,7 @@ static uint8_t byte(struct world *world)
 static uint64_t any(struct world *world)
 {
     static const uint64_t wild[] = {
-        0, 1, 2, 63, 64, 1000, UINT32_MAX, UINT64_C(1) << 40, INT64_MAX, UINT64_MAX};
+        0, 1, 2, 63, 64, 1000, INT32_MAX, UINT32_MAX, UINT64_C(1) << 40, INT64_MAX, UINT64_MAX};
     return wild[byte(world) % (sizeof wild / sizeof wild[0])];
 }
 
@@ -129,9 +129,12 @@ static void say_hello(struct world *world)
     hello.hello.generation = byte(world) % 2 == 0 ? 0 : near(world, world->status.generation);
     hello.hello.version = near(world, world->status.version);
     hello.hello.term = near(world, 1);
-    if (pass(&hello, &arena))
-        ignore(coordinator_server_hello(world->coordinator, world->now_ms, &hello, &world->link[i],
-                                        NULL)); /* it may refuse */
+    if (!pass(&hello, &arena))
+        return;
+    if (coordinator_term_for(world->coordinator, &hello) != world->status.term)
+        coordinator_take_term(world->coordinator, &hello);
+    ignore(coordinator_server_hello(world->coordinator, world->now_ms, &hello, &world->link[i],
+                                    NULL)); /* it may refuse */
 }
 
 static void fill_ready(struct world *world, struct server_report *report, uint64_t *words)
