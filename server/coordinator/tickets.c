@@ -742,8 +742,6 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
         while ((oldest = leases_oldest(&tickets->leases, i)) != NULL &&
                (due_ms = oldest->granted_ms + lapse_after_ms(tickets, oldest)) <= now_ms) {
             doubt_if_overdue(tickets, now_ms, oldest);
-            if (!oldest->doubted)
-                learn(tickets, oldest, now_ms);
             lease_end(tickets, now_ms, oldest, 0);
             count++;
         }

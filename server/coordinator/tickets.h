@@ -11,9 +11,7 @@
  * Speculation: when nothing is free, the outstanding node whose youngest attempt is oldest and
  * overdue is given to another worker as well; the first push wins and the bits are the same.
  * Overdue is a multiple of the usual time per slot, learned from completed leases, so a healthy
- * step is not computed twice. A lease that lapses teaches it as well, unless its member is doubted:
- * when all slots take longer than their leases last, nothing else would, and they would lapse and
- * be computed again for ever.
+ * step is not computed twice.
  *
  * Doubt (doubt.h): a member that held a lease until it was overdue, and did not bring it before it
  * lapsed or others' work ended the step, is doubted until it makes a slot done. It holds one lease

@@ -242,20 +242,6 @@ TEST_F(a_forgotten_ticket_lapses_although_its_holder_lives, tickets, .usual = tr
     expect_node(grant(&f->tickets, LEASE_MS, 2, 1), 0, 1); /* even to the one who forgot it */
 }
 
-TEST_F(a_slot_that_lapsed_may_take_longer_the_next_time, tickets, .usual = true)
-{
-    uint64_t due_ms;
-    tickets_lapse(&f->tickets, LEASE_MS, &due_ms);
-    grant(&f->tickets, LEASE_MS, 2, 1); /* it is doubted */
-    assert_int_equal(tickets_lapse(&f->tickets, 2 * LEASE_MS, &due_ms), 0);
-    uint64_t usual_ms = 20 + (LEASE_MS - 20) / 4;
-    assert_int_equal(due_ms, LEASE_MS + 16 * usual_ms);
-    assert_int_equal(tickets_lapse(&f->tickets, due_ms, &due_ms), 1);
-    grant(&f->tickets, 10 * LEASE_MS, 1, 1);
-    tickets_lapse(&f->tickets, 10 * LEASE_MS, &due_ms);
-    assert_int_equal(due_ms, 10 * LEASE_MS + 16 * usual_ms); /* a doubted member teaches nothing */
-}
-
 /* Member 2 held the second slot until member 1 brought it, and the step is over. */
 static struct tickets tickets_with_hoarder(uint64_t now_ms)
 {
