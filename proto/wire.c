@@ -74,6 +74,7 @@
         return ERR_NOMEM;                                                                          \
     for (uint32_t i = 0; i < ours->count; i++)                                                     \
         TRY(put_##piece(&ours->field[i], theirs->field[i], arena));
+#define LIST_HERE(field, count, piece, max) LIST(field, count, piece, max)
 #define SUB(field, piece) PUT_NEW(theirs->field, piece, &ours->field)
 #define NEEDED(field, piece) PUT_NEW(theirs->field, piece, &ours->field)
 #define NEEDED_IF(field, piece, which, value)                                                      \
@@ -209,6 +210,10 @@ static const struct pb_words of_words = {.without = "\"\\ ="};
     for (uint32_t i = 0; i < ours->count; i++)                                                     \
         TRY(get_##piece(theirs->field[i], &field##_list[i], arena, reason));                       \
     ours->field = field##_list;
+#define LIST_HERE(field, count, piece, max)                                                        \
+    GET_COUNT(field, count, max)                                                                   \
+    for (uint32_t i = 0; i < ours->count; i++)                                                     \
+        TRY(get_##piece(theirs->field[i], &ours->field[i], arena, reason));
 /* proto3 leaves an all-zero message out. */
 #define SUB(field, piece)                                                                          \
     if (theirs->field != NULL)                                                                     \

@@ -35,7 +35,11 @@ enum {
     WIRE_CHUNKS_MAX = 1 << 20,
     WIRE_DIGEST_BYTES = 32,
     WIRE_PROOF_BYTES = 16,
-    WIRE_TICKETS_MAX = 8,          /* that one push is brought under */
+    WIRE_TICKETS_MAX = 8, /* that one push is brought under */
+    WIRE_RANGES_MAX = 8,  /* that a ticket names beside its first */
+    WIRE_PLACES_MAX = 64, /* of a mesh */
+    WIRE_LEASES_MAX = 8,  /* of a member */
+    WIRE_ADDRESS_BYTES = 128,
     WIRE_ENDED_MAX = 8192,         /* members that one command names */
     WIRE_SLOT_WORDS_MAX = 1024,    /* a bit for each slot of a step (TREE_SLOTS_MAX) */
     WIRE_APPLIED_WORDS_MAX = 1024, /* bits for 65,536 tickets */
@@ -73,6 +77,10 @@ struct number_range {
     uint32_t first, count;
 };
 
+struct grant_range {
+    struct number_range chunks, parts;
+};
+
 /* The right to compute `node` of `step` on weights of `version`, and to push these chunks'
  * parts. */
 struct ticket {
@@ -84,7 +92,46 @@ struct ticket {
     uint64_t attempt;
     uint64_t member; /* that it is granted to */
     struct number_range chunks, parts;
+    uint32_t also_count; /* a place of a mesh: what it pushes beside those */
+    struct grant_range also[WIRE_RANGES_MAX];
     struct proof grant; /* that all of it is what the coordinator granted */
+};
+
+/* Whether the ticket names that part of that chunk. */
+static inline bool ticket_names(const struct ticket *ticket, uint32_t chunk, uint32_t part)
+{
+    struct grant_range range = {ticket->chunks, ticket->parts};
+    for (uint32_t i = 0;; range = ticket->also[i++]) {
+        if (chunk >= range.chunks.first && chunk - range.chunks.first < range.chunks.count &&
+            part >= range.parts.first && part - range.parts.first < range.parts.count)
+            return true;
+        if (i == ticket->also_count)
+            return false;
+    }
+}
+
+/* ---- places ---- */
+
+/* A place of a mesh: its members compute the units of that stage. */
+struct place {
+    uint32_t stage, stages; /* stages 0: there is no mesh */
+    uint32_t rank, ranks;   /* of the members of the place */
+    uint32_t tries;         /* rises when a member of the place is replaced */
+};
+
+/* Who computes at a place of a lease. */
+struct peer {
+    uint32_t stage, rank, tries;
+    uint64_t member;
+    char address[WIRE_ADDRESS_BYTES];       /* host:port */
+    uint8_t certificate[WIRE_DIGEST_BYTES]; /* SHA-256 of the one that it showed; zeros: none */
+};
+
+struct places {
+    uint64_t attempt; /* of the lease; 0: none */
+    uint64_t number;  /* what is older than what was heard is ignored (S7) */
+    uint32_t peer_count;
+    const struct peer *peers; /* a place that waits for a member has none */
 };
 
 /* ---- Shard.Exchange, worker to server ---- */
@@ -230,9 +277,12 @@ struct join_request {
     uint8_t data_digest[WIRE_DIGEST_BYTES]; /* zeros when the daemons serve the data */
     uint64_t previous_member; /* this process's earlier membership, which ends; 0: none */
     struct proof previous_secret;
+    char address[WIRE_ADDRESS_BYTES]; /* host:port that other workers reach; "": none may */
+    uint64_t memory_bytes;            /* that it may take for a place; 0: not known */
     /* Not on the wire, but of the caller's connection: */
-    uint64_t certificate; /* 0: none */
-    char host[64];        /* its address without a port */
+    uint64_t certificate;             /* 0: none */
+    char host[64];                    /* its address without a port */
+    uint8_t shown[WIRE_DIGEST_BYTES]; /* SHA-256 of the whole certificate; zeros: none */
 };
 
 /* A worker opens the stream after Join and keeps it open. The first report names the member; the
@@ -242,11 +292,18 @@ struct member_report {
     struct proof secret;
 };
 
-enum notice_kind { NOTICE_ALIVE, NOTICE_CHANGED, NOTICE_RUN_OVER, NOTICE_KIND_COUNT };
+enum notice_kind {
+    NOTICE_ALIVE,
+    NOTICE_CHANGED,
+    NOTICE_RUN_OVER,
+    NOTICE_PLACES,
+    NOTICE_KIND_COUNT
+};
 
 struct member_notice {
     enum notice_kind kind;
     const char *text;
+    struct places places; /* PLACES: of a lease of the member; without peers it is over */
 };
 
 struct leave_request {
@@ -279,6 +336,10 @@ struct acquire_reply {
     enum acquire_result result; /* WAIT: nothing free, ask again; END: the run is over */
     struct ticket ticket;
     uint64_t map_number; /* of the chunk map for the ticket's version; 0: not given */
+    struct place place;
+    struct places places; /* of the ticket's lease */
+    uint32_t lease_count; /* attempts whose values the member keeps; others are over (S3) */
+    const uint64_t *leases;
 };
 
 struct complete_request {
@@ -293,6 +354,8 @@ struct complete_request {
     /* async, outcome OK: boots of the servers that acknowledged, in the map's order (P12) */
     uint32_t boot_count;
     const uint64_t *boots;
+    struct place place;   /* that is complete, or given up */
+    uint64_t unreachable; /* the member that it waited for in vain; 0: nobody (S7) */
 };
 
 struct samples_request {

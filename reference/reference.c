@@ -11,7 +11,7 @@
 enum { GENERATION = 1, BOOT = 1, TERM = 1, SENDER = 1, PULL_CHUNKS_MAX = 256 };
 
 /* One of the mesh. */
-struct place {
+struct played {
     struct reference *r;
     struct executor *executor;
     uint64_t *held; /* by chunk: version in the executor + 1; 0: none */
@@ -20,10 +20,10 @@ struct place {
 
 struct reference {
     struct reference_options options;
-    struct place *places;
+    struct played *places;
     uint32_t places_count;
     struct values values; /* between them */
-    struct place *pulls;  /* the one that asks the shard for weights */
+    struct played *pulls;  /* the one that asks the shard for weights */
     struct shard *shard;
     struct shard_chunk *chunks; /* of the shard: all of the model */
     uint32_t chunks_count;
@@ -110,7 +110,7 @@ static enum err pull_chunks(struct reference *r, const uint32_t *chunks, uint32_
 
 static enum err pull_unit(void *context, uint32_t unit)
 {
-    struct place *place = context;
+    struct played *place = context;
     struct reference *r = place->r;
     const struct model *model = r->options.model;
     bool streamed = r->options.mesh != NULL
@@ -160,7 +160,7 @@ static enum err send_message(struct reference *r, struct node node)
     return ack.code == ERR_OK ? err : ack.code;
 }
 
-static enum err push_chunk(struct place *place, uint32_t chunk, uint32_t part, struct node node)
+static enum err push_chunk(struct played *place, uint32_t chunk, uint32_t part, struct node node)
 {
     struct reference *r = place->r;
     size_t bytes = blocks_bytes(r->options.model, chunk, r->codec);
@@ -175,7 +175,7 @@ static enum err push_chunk(struct place *place, uint32_t chunk, uint32_t part, s
 
 static enum err push_unit(void *context, uint32_t unit, struct node node)
 {
-    struct place *place = context;
+    struct played *place = context;
     struct reference *r = place->r;
     const struct model *model = r->options.model;
     for (uint32_t i = 0; i < model->units[unit].uses_count; i++) {
@@ -189,12 +189,12 @@ static enum err push_unit(void *context, uint32_t unit, struct node node)
 
 static enum err send_value(void *context, const struct executor_value *value, const void *memory)
 {
-    return values_send(&((struct place *)context)->r->values, value, memory);
+    return values_send(&((struct played *)context)->r->values, value, memory);
 }
 
 static enum err receive_value(void *context, const struct executor_value *value, void *memory)
 {
-    return values_receive(&((struct place *)context)->r->values, value, memory);
+    return values_receive(&((struct played *)context)->r->values, value, memory);
 }
 
 /* ---- a node ---- */
@@ -220,7 +220,7 @@ static enum err advance_places(struct reference *r)
     for (bool waits = true; waits;) {
         waits = false;
         for (uint32_t p = 0; p < r->places_count; p++) {
-            struct place *place = &r->places[p];
+            struct played *place = &r->places[p];
             if (place->err == ERR_BEHIND)
                 place->err = executor_advance(place->executor);
             waits |= place->err == ERR_BEHIND;
@@ -405,7 +405,7 @@ static enum err make_shard(struct reference *r)
 
 static enum err make_place(struct reference *r, uint32_t number, struct reason *reason)
 {
-    struct place *place = &r->places[number];
+    struct played *place = &r->places[number];
     const struct executor_options options = {
         .kernels =
             r->options.executor_kernels != NULL ? r->options.executor_kernels : r->options.kernels,

@@ -277,10 +277,12 @@ static enum err generate(const struct arguments *arguments, struct planned *plan
     const struct spec_train *train = &planned->spec.train;
     uint32_t of_slot = arguments->microbatches > 0 ? arguments->microbatches
                                                    : train->slot_samples / train->microbatch;
-    struct mesh mesh = mesh_alone(train);
+    struct mesh mesh = mesh_of(&planned->spec);
     mesh.offload |= arguments->offload;
-    mesh.places = arguments->stages;
-    mesh.runs = arguments->runs;
+    if (arguments->stages > 0)
+        mesh.places = arguments->stages;
+    if (arguments->runs > 0)
+        mesh.runs = arguments->runs;
     if (arguments->schedule_given)
         mesh.schedule = arguments->schedule;
     if (arguments->residency.streamed)
@@ -467,7 +469,7 @@ int main(int argc, char **argv)
         NULL,
         NULL,
         NULL};
-    struct arguments arguments = {.schedule = SCHEDULE_1F1B, .stages = 1, .runs = 1};
+    struct arguments arguments = {.schedule = SCHEDULE_1F1B};
     struct reason reason = {.text = ""};
     argp_err_exit_status = EXIT_USAGE;
     flags_parse(&argp, argc, argv, &arguments);

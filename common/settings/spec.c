@@ -23,6 +23,8 @@ static const char *const durabilities[] = {"cut", "logged", NULL};
 static const char *const numerics[] = {"exact", "any", NULL};
 static const char *const residencies[] = {"resident", "streamed", NULL};
 static const char *const orders[] = {"unit", "microbatch", NULL};
+static const char *const pipelines[] = {"naive", "gpipe",   "1f1b", "interleaved",
+                                        "zb-h1", "chimera", NULL};
 /* From SPEC_RECOMPUTE_COUNT on: other words for the first ones (complete()). */
 static const char *const recomputes[] = {"false", "true", "every", "none", "all", NULL};
 
@@ -36,6 +38,7 @@ _Static_assert(COUNT(consistency_kinds) == SPEC_LOCAL + 2, "a name for each");
 _Static_assert(COUNT(outer_kinds) == SPEC_NESTEROV + 2, "a name for each");
 _Static_assert(COUNT(durabilities) == SPEC_DURABILITY_LOGGED + 2, "a name for each");
 _Static_assert(COUNT(computes) == SPEC_COMPUTE_BF16 + 2, "a name for each");
+_Static_assert(COUNT(pipelines) == SCHEDULE_COUNT + 1, "a name for each");
 _Static_assert(COUNT(numerics) == SPEC_ANY + 2, "a name for each");
 _Static_assert(sizeof(enum spec_model_kind) == sizeof(uint32_t), "config.c stores names so");
 
@@ -60,6 +63,7 @@ enum {
     LAYERS_MAX = 1024,
     MICROBATCH_DEFAULT = 8,
     LOCAL_STEPS_MAX = 1 << 16,
+    STAGES_MAX = 64,
     STALENESS_MAX = 32, /* readable versions that a server keeps of each chunk */
     WINDOW_MAX = 1 << 16,
     WINDOW_STEPS = 4,
@@ -188,6 +192,13 @@ static const struct config_field fields[] = {
     {"residency.prefetch", "layers that are asked for ahead", CONFIG_U32,
      ROW(train, residency.prefetch, FREE), .max = 1 << 10, .initial = "1", STREAMED},
 
+    {"mesh.stage", "workers that share a ticket, each with the weights of a run of layers of its own",
+     CONFIG_U32, ROW(mesh, stages, FREE), .min = 1, .max = STAGES_MAX, .initial = "1", .late = true},
+    {"mesh.schedule", "who computes which microbatch when (docs/schedules.md)", CONFIG_NAME,
+     ROW(mesh, schedule, FREE), .names = pipelines, .initial = "1f1b", .late = true},
+    {"mesh.units", "runs of layers that each of them has; more than 1: interleaved", CONFIG_U32,
+     ROW(mesh, runs, FREE), .min = 1, .max = 8, .initial = "1", .late = true},
+
     {"optimizer.kind", "how weights follow gradients", CONFIG_NAME,
      ROW(optimizer, kind, REFUSED), .names = optimizer_kinds, .initial = "adamw"},
     {"optimizer.lr", "learning rate; for the spiral set 0.01 unless set", CONFIG_REAL,
@@ -291,6 +302,7 @@ static void complete(struct draft *draft);
 static enum err check_model(struct draft *draft);
 static enum err check_data(struct draft *draft);
 static enum err check_train(struct draft *draft);
+static enum err check_mesh(struct draft *draft);
 static enum err check_optimizer(struct draft *draft);
 static enum err check_consistency(struct draft *draft);
 
@@ -304,6 +316,7 @@ enum err spec_parse(struct slice text, const char *file, const struct config_ove
     TRY(check_data(&draft));
     TRY(check_consistency(&draft));
     TRY(check_train(&draft));
+    TRY(check_mesh(&draft));
     TRY(check_optimizer(&draft));
     *ret_spec = draft.spec;
     return ERR_OK;
@@ -382,6 +395,12 @@ static void complete(struct draft *draft)
         spec->optimizer.decay_samples = spec_run_samples(spec);
     if (is_open(draft, "optimizer.lr_min"))
         spec->optimizer.lr_min = spec->optimizer.lr / 10;
+}
+
+const char *schedule_name(enum schedule_kind schedule)
+{
+    check(schedule < SCHEDULE_COUNT);
+    return pipelines[schedule];
 }
 
 /* ---- rules between settings ---- */
@@ -598,6 +617,25 @@ static enum err check_train(struct draft *draft)
         return COMPLAIN(draft, "train.logits_bytes_max", "model.vocabulary",
                         "train.logits_bytes_max (%llu) must hold one row of logits (%llu)",
                         (unsigned long long)train->logits_bytes_max, (unsigned long long)row_bytes);
+    return ERR_OK;
+}
+
+/* A clipped ticket, and a local step, need a norm over the whole gradient of a slot, of which each
+ * place has a part. */
+static enum err check_mesh(struct draft *draft)
+{
+    const struct spec *spec = &draft->spec;
+    bool async = spec->consistency.kind == SPEC_ASYNC;
+    if (spec->mesh.stages > 1 && (async || spec->consistency.kind == SPEC_LOCAL))
+        return COMPLAIN(
+            draft, "mesh.stage", "consistency.kind",
+            "mesh.stage (%u) must be 1 when consistency.kind is %s, which needs the norm "
+            "of a slot's whole gradient in one worker; sync, delay and ssp do not",
+            spec->mesh.stages, async ? "async" : "local");
+    if (spec->mesh.runs > 1 && spec->mesh.schedule != SCHEDULE_INTERLEAVED)
+        return COMPLAIN(draft, "mesh.units", "mesh.schedule",
+                        "mesh.units (%u) must be 1 with mesh.schedule %s; interleaved has more",
+                        spec->mesh.runs, schedule_name(spec->mesh.schedule));
     return ERR_OK;
 }
 

@@ -64,6 +64,27 @@ enum spec_compute { SPEC_COMPUTE_FP32, SPEC_COMPUTE_TF32, SPEC_COMPUTE_BF16 };
 enum spec_weights { SPEC_RESIDENT, SPEC_STREAMED };
 enum spec_order { SPEC_BY_UNIT, SPEC_BY_MICROBATCH };
 
+/* Who computes what when, in a pipeline of stages (worker/program/schedule.h). */
+enum schedule_kind {
+    SCHEDULE_NAIVE,
+    SCHEDULE_GPIPE,
+    SCHEDULE_1F1B,
+    SCHEDULE_INTERLEAVED,
+    SCHEDULE_ZB_H1,
+    SCHEDULE_CHIMERA,
+    SCHEDULE_COUNT
+};
+
+/* "zb-h1". */
+const char *schedule_name(enum schedule_kind schedule);
+
+/* How workers share a ticket: each takes a place of it, that is, the units of one stage. */
+struct spec_mesh {
+    uint32_t stages;
+    enum schedule_kind schedule;
+    uint32_t runs; /* of units that a place holds */
+};
+
 /* Where a worker's weights are between their uses (worker/program/residency.h). */
 struct spec_residency {
     enum spec_weights weights;
@@ -144,6 +165,7 @@ struct spec {
     struct spec_model model;
     struct spec_data data;
     struct spec_train train;
+    struct spec_mesh mesh;
     struct spec_optimizer optimizer;
     struct spec_consistency consistency;
     struct spec_checkpoint checkpoint;

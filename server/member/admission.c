@@ -86,16 +86,10 @@ enum err admission_member(struct admission *admission, uint64_t member, const st
 
 /* ---- pushes ---- */
 
-static bool in_range(struct number_range range, uint32_t number)
-{
-    return number >= range.first && number - range.first < range.count;
-}
-
 static bool allows_entries(const struct ticket *ticket, const struct push *push)
 {
     for (uint32_t i = 0; i < push->entry_count; i++)
-        if (!in_range(ticket->chunks, push->entries[i].chunk) ||
-            !in_range(ticket->parts, push->entries[i].part))
+        if (!ticket_names(ticket, push->entries[i].chunk, push->entries[i].part))
             return false;
     return true;
 }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { KIND_BYTES = 8, NUMBERS_MAX = 16 };
+enum { KIND_BYTES = 8, NUMBERS_MAX = 14 + 4 * WIRE_RANGES_MAX };
 
 /* What is signed. */
 struct content {
@@ -41,6 +41,14 @@ struct proof proof_member(struct digest_mac *key, uint64_t run, uint64_t member)
     return sign(key, &content);
 }
 
+static void put_range(struct content *content, const struct grant_range *range)
+{
+    put(content, range->chunks.first);
+    put(content, range->chunks.count);
+    put(content, range->parts.first);
+    put(content, range->parts.count);
+}
+
 static struct proof sign_ticket(struct digest_mac *key, const char *kind, uint64_t run,
                                 const struct ticket *ticket)
 {
@@ -54,14 +62,14 @@ static struct proof sign_ticket(struct digest_mac *key, const char *kind, uint64
         ticket->node.index,
         ticket->attempt,
         ticket->member,
-        ticket->chunks.first,
-        ticket->chunks.count,
-        ticket->parts.first,
-        ticket->parts.count,
     };
     struct content content = content_of(kind);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         put(&content, numbers[i]);
+    put_range(&content, &(struct grant_range){ticket->chunks, ticket->parts});
+    put(&content, ticket->also_count);
+    for (uint32_t i = 0; i < ticket->also_count; i++)
+        put_range(&content, &ticket->also[i]);
     return sign(key, &content);
 }
 

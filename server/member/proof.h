@@ -4,12 +4,12 @@
  * proof of an earlier term is worth nothing. Pure.
  *
  * What is signed, in this order, without gaps: 8 bytes that name the kind of proof, filled up with
- * zeros, so that no proof stands for one of another kind; then numbers of 64 bits, little-endian,
- * as many for every proof of that kind:
+ * zeros, so that no proof stands for one of another kind; then numbers of 64 bits, little-endian:
  *
  *   "member", run, member
  *   "grant", run, generation, kind, step, version, node.level, node.index, attempt, member,
- *            chunks.first, chunks.count, parts.first, parts.count
+ *            chunks.first, chunks.count, parts.first, parts.count,
+ *            also_count, and the same four numbers of each `also`
  *   "audited", the same: a ticket that two workers compute on purpose (train.audit). Servers count
  *            its pushes by that, and a worker cannot tell the two kinds of grants
  *

@@ -42,7 +42,7 @@ static void name_it(struct disk_file *file, const char *path)
 
 static uint32_t machine_of_world(void)
 {
-    bool server = world.life != NULL && world.life->place.kind == PLACE_SERVER;
+    bool server = world.life != NULL && world.life->place.kind == MACHINE_SERVER;
     return server ? world.life->place.index : (uint32_t)DISK_COORDINATORS;
 }
 
@@ -295,7 +295,7 @@ static int disk_truncate(const struct file_ops *ops, int fd, uint64_t bytes)
 static void check_term(const char *path)
 {
     struct sim *sim = world.sim;
-    bool coordinator = world.life != NULL && world.life->place.kind == PLACE_COORDINATOR;
+    bool coordinator = world.life != NULL && world.life->place.kind == MACHINE_COORDINATOR;
     const char *name = strrchr(path, '/');
     if (!coordinator || name == NULL || strcmp(name, "/cut.json") != 0)
         return;

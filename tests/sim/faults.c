@@ -52,22 +52,22 @@ static bool add_worker(struct sim *sim)
 }
 
 /* Any process that is there. False: the one that was picked is not. */
-static bool pick_place(struct sim *sim, struct place *ret_place)
+static bool pick_place(struct sim *sim, struct machine *ret_place)
 {
-    enum place_kind kind = (enum place_kind)sim_below(sim, 3);
+    enum machine_kind kind = (enum machine_kind)sim_below(sim, 3);
     const struct sim_worker *worker = pick_worker(sim, true);
     const struct sim_server *server = &sim->servers[sim_below(sim, SIM_SERVERS_MAX)];
     const struct sim_coordinator *coordinator =
         &sim->coordinators[sim_below(sim, 8) == 0 ? 1 - sim->office : sim->office];
     switch (kind) {
-    case PLACE_WORKER:
-        *ret_place = (struct place){kind, worker != NULL ? worker->index : 0};
+    case MACHINE_WORKER:
+        *ret_place = (struct machine){kind, worker != NULL ? worker->index : 0};
         return worker != NULL;
-    case PLACE_SERVER:
-        *ret_place = (struct place){kind, server->index};
+    case MACHINE_SERVER:
+        *ret_place = (struct machine){kind, server->index};
         return server->up;
     default:
-        *ret_place = (struct place){kind, coordinator->index};
+        *ret_place = (struct machine){kind, coordinator->index};
         return coordinator->core != NULL;
     }
 }
@@ -75,7 +75,7 @@ static bool pick_place(struct sim *sim, struct place *ret_place)
 /* For a moment, or longer than a lease. */
 static bool stop_somebody(struct sim *sim)
 {
-    struct place place;
+    struct machine place;
     uint64_t lease_us = (uint64_t)sim->scenario.office.lease_ms * 1000;
     uint64_t for_us = sim_below(sim, 2) == 0 ? lease_us / 8 : 5 * lease_us / 2;
     return pick_place(sim, &place) &&
@@ -84,14 +84,14 @@ static bool stop_somebody(struct sim *sim)
 
 static bool jump_clock(struct sim *sim)
 {
-    struct place place;
-    if (!pick_place(sim, &place) || place.kind == PLACE_SERVER || process_of(sim, place)->stopped)
+    struct machine place;
+    if (!pick_place(sim, &place) || place.kind == MACHINE_SERVER || process_of(sim, place)->stopped)
         return false;
     uint64_t us = sim_below(sim, sim_below(sim, 2) == 0 ? 1000000 : 100000000);
     char name[16];
     process_print(place, name, sizeof name);
     sim_trace(sim, "%s's clock jumps %.3f s ahead", name, (double)us / 1e6);
-    if (place.kind == PLACE_WORKER)
+    if (place.kind == MACHINE_WORKER)
         sim_worker_jump(sim, &sim->workers[place.index], us);
     else
         sim_coordinator_jump(sim, &sim->coordinators[place.index], us);
@@ -239,13 +239,13 @@ static bool clog_all(struct sim *sim)
 static bool cut_off(struct sim *sim)
 {
     struct faults *faults = &sim->faults;
-    struct place place = {(enum place_kind)sim_below(sim, 3), 0};
+    struct machine place = {(enum machine_kind)sim_below(sim, 3), 0};
     if (faults->partition_count == FAULTS_PARTITIONS_MAX)
         return false;
-    if (place.kind == PLACE_COORDINATOR)
+    if (place.kind == MACHINE_COORDINATOR)
         place.index = sim->office;
     else
-        place.index = (uint32_t)sim_below(sim, place.kind == PLACE_WORKER ? SIM_WORKERS_MAX
+        place.index = (uint32_t)sim_below(sim, place.kind == MACHINE_WORKER ? SIM_WORKERS_MAX
                                                                           : SIM_SERVERS_MAX);
     uint64_t which = sim_below(sim, 3);
     faults->partitions[faults->partition_count++] =
@@ -398,7 +398,7 @@ static bool give_up_server(struct sim *sim)
         sim_server_crash(sim, server);
     else if (server->up)
         sim->faults.partitions[sim->faults.partition_count++] =
-            (struct partition){.place = {PLACE_SERVER, server->index},
+            (struct partition){.place = {MACHINE_SERVER, server->index},
                                .from = true,
                                .to = true,
                                .until_us = sim->now_us + sim_below(sim, 3000000)};
@@ -429,7 +429,7 @@ static bool crash_coordinator(struct sim *sim)
  * lead to it still. */
 static bool add_coordinator(struct sim *sim)
 {
-    struct place first = {PLACE_COORDINATOR, sim->office};
+    struct machine first = {MACHINE_COORDINATOR, sim->office};
     if (!sim_coordinator_succeed(sim))
         return false;
     delay_pushes(sim);
@@ -641,12 +641,12 @@ void faults_spring(struct sim *sim, enum trap trap, uint32_t index)
         sim_server_crash(sim, &sim->servers[index]);
 }
 
-static bool same_place(struct place a, struct place b)
+static bool same_place(struct machine a, struct machine b)
 {
     return a.kind == b.kind && a.index == b.index;
 }
 
-uint64_t faults_held_us(const struct sim *sim, struct place from, struct place to)
+uint64_t faults_held_us(const struct sim *sim, struct machine from, struct machine to)
 {
     uint64_t held_us = 0;
     for (uint32_t i = 0; i < sim->faults.partition_count; i++) {

@@ -27,7 +27,7 @@ enum trap {
 
 /* Nothing from that place, nothing to it, or neither, arrives before `until_us`. */
 struct partition {
-    struct place place;
+    struct machine place;
     bool from, to;
     uint64_t until_us;
 };
@@ -51,6 +51,6 @@ void faults_end(struct sim *sim); /* all processes are well again */
 /* The trap's moment has come, for the worker, server or coordinator of that index. */
 void faults_spring(struct sim *sim, enum trap trap, uint32_t index);
 /* The moment before which nothing from one to the other arrives; 0: nothing holds it back. */
-uint64_t faults_held_us(const struct sim *sim, struct place from, struct place to);
+uint64_t faults_held_us(const struct sim *sim, struct machine from, struct machine to);
 
 #endif

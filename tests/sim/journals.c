@@ -15,7 +15,7 @@ REAL(enum err, journal_cut, struct journal *journal, uint64_t version, struct re
 
 static struct sim_server *server_here(void)
 {
-    bool server = world.life != NULL && world.life->place.kind == PLACE_SERVER;
+    bool server = world.life != NULL && world.life->place.kind == MACHINE_SERVER;
     return server ? &world.sim->servers[world.life->place.index] : NULL;
 }
 

@@ -21,7 +21,7 @@ struct sim_fiber;
 
 struct life {
     struct sim *sim;
-    struct place place;
+    struct machine place;
     bool dead;
     uint32_t thread_count;
     struct sim_fiber *threads[LIFE_THREADS_MAX]; /* the first is the main one */
@@ -56,7 +56,7 @@ static inline bool life_acts(void)
 }
 
 /* A process that begins soon with `run`, which ends by itself or when it is told to. */
-struct life *life_new(struct sim *sim, struct place place, void (*run)(struct life *));
+struct life *life_new(struct sim *sim, struct machine place, void (*run)(struct life *));
 /* Code of that process runs until life_leave(), on the event's stack. */
 void life_enter(struct life *life);
 void life_leave(void);
@@ -75,7 +75,7 @@ bool life_shard_thread(uint32_t *ret_index);
 /* Takes its time, unless the process is dead, or a mutex is held. */
 void life_spend(uint64_t us);
 /* A thread goes on, perhaps. */
-struct place life_event_place(const struct event *event);
+struct machine life_event_place(const struct event *event);
 void life_event(struct sim *sim, const struct event *event);
 /* It exits because it was ordered so (signals_exit_after()). */
 void life_exit(struct sim *sim, const struct event *event);

@@ -24,19 +24,19 @@ static uint64_t usual_us(struct sim *sim)
     return delay_us;
 }
 
-uint64_t network_delay_us(struct sim *sim, struct place from, struct place to)
+uint64_t network_delay_us(struct sim *sim, struct machine from, struct machine to)
 {
     uint64_t held_us = faults_held_us(sim, from, to);
     return usual_us(sim) + (held_us > sim->now_us ? held_us - sim->now_us : 0);
 }
 
-struct place network_end(const struct stream *stream, enum end end)
+struct machine network_end(const struct stream *stream, enum end end)
 {
     if (end == OPENER)
-        return stream->kind == STREAM_LINK ? (struct place){PLACE_SERVER, stream->server}
-                                           : (struct place){PLACE_WORKER, stream->worker};
-    return stream->kind == STREAM_EXCHANGE ? (struct place){PLACE_SERVER, stream->server}
-                                           : (struct place){PLACE_COORDINATOR, stream->office};
+        return stream->kind == STREAM_LINK ? (struct machine){MACHINE_SERVER, stream->server}
+                                           : (struct machine){MACHINE_WORKER, stream->worker};
+    return stream->kind == STREAM_EXCHANGE ? (struct machine){MACHINE_SERVER, stream->server}
+                                           : (struct machine){MACHINE_COORDINATOR, stream->office};
 }
 
 void *network_add(void ***items, size_t *count, size_t *capacity, size_t bytes)
@@ -169,11 +169,11 @@ void network_ended(struct sim *sim, const struct event *event)
     rpc_stream_lost(sim, stream, at);
 }
 
-void network_close_all(struct sim *sim, struct place place, bool silent)
+void network_close_all(struct sim *sim, struct machine place, bool silent)
 {
     for (size_t i = 0; i < sim->network.stream_count; i++)
         for (enum end end = OPENER; end <= ACCEPTOR; end++) {
-            struct place at = network_end(sim->network.streams[i], end);
+            struct machine at = network_end(sim->network.streams[i], end);
             if (at.kind == place.kind && at.index == place.index)
                 network_close(sim, sim->network.streams[i], end, silent);
         }
@@ -181,7 +181,7 @@ void network_close_all(struct sim *sim, struct place place, bool silent)
 
 /* ---- calls ---- */
 
-bool network_lost(struct sim *sim, struct place from, struct place to)
+bool network_lost(struct sim *sim, struct machine from, struct machine to)
 {
     if (faults_held_us(sim, from, to) > 0)
         return true;

@@ -65,9 +65,9 @@ void network_release(struct network *network);
 void *network_add(void ***items, size_t *count, size_t *capacity, size_t bytes);
 
 /* How long the next message takes from one to the other. */
-uint64_t network_delay_us(struct sim *sim, struct place from, struct place to);
+uint64_t network_delay_us(struct sim *sim, struct machine from, struct machine to);
 /* Whether a call, or its answer, is lost on its way. */
-bool network_lost(struct sim *sim, struct place from, struct place to);
+bool network_lost(struct sim *sim, struct machine from, struct machine to);
 
 /* `what` names kind, worker, server and coordinator. */
 struct stream *network_open(struct sim *sim, struct stream what);
@@ -79,11 +79,11 @@ void network_break(struct sim *sim, struct stream *stream);
 /* One end closes it, or dies; the other learns of it, `silent`: when its keepalive fails. */
 void network_close(struct sim *sim, struct stream *stream, enum end by, bool silent);
 /* The process of that place dies. */
-void network_close_all(struct sim *sim, struct place place, bool silent);
+void network_close_all(struct sim *sim, struct machine place, bool silent);
 /* Nothing more arrives at that end before `until_us`. */
 void network_clog(struct stream *stream, enum end to, uint64_t until_us);
 /* The process at that end. */
-struct place network_end(const struct stream *stream, enum end end);
+struct machine network_end(const struct stream *stream, enum end end);
 
 /* Their events. */
 void network_deliver(struct sim *sim, struct event *event);

@@ -33,27 +33,27 @@ uint64_t process_now_ms(const struct sim *sim, const struct process *process)
     return (sim->now_us + process->clock_us) / 1000;
 }
 
-struct process *process_of(struct sim *sim, struct place place)
+struct process *process_of(struct sim *sim, struct machine place)
 {
     switch (place.kind) {
-    case PLACE_WORKER:
+    case MACHINE_WORKER:
         return &sim->workers[place.index].process;
-    case PLACE_SERVER:
+    case MACHINE_SERVER:
         return &sim->servers[place.index].process;
-    case PLACE_COORDINATOR:
+    case MACHINE_COORDINATOR:
         return &sim->coordinators[place.index].process;
     }
     check_unreachable("a place");
 }
 
-struct life *process_life(struct sim *sim, struct place place)
+struct life *process_life(struct sim *sim, struct machine place)
 {
-    return place.kind == PLACE_SERVER        ? sim->servers[place.index].life
-           : place.kind == PLACE_COORDINATOR ? sim->coordinators[place.index].life
+    return place.kind == MACHINE_SERVER        ? sim->servers[place.index].life
+           : place.kind == MACHINE_COORDINATOR ? sim->coordinators[place.index].life
                                              : sim->workers[place.index].life;
 }
 
-void process_print(struct place place, char *ret_name, size_t bytes)
+void process_print(struct machine place, char *ret_name, size_t bytes)
 {
     static const char letters[] = {'w', 's', 'c'};
     snprintf(ret_name, bytes, "%c%u", letters[place.kind], place.index);
@@ -61,7 +61,7 @@ void process_print(struct place place, char *ret_name, size_t bytes)
 
 /* ---- stop and resume ---- */
 
-bool process_stop(struct sim *sim, struct place place, uint64_t until_us)
+bool process_stop(struct sim *sim, struct machine place, uint64_t until_us)
 {
     struct process *process = process_of(sim, place);
     char name[16];
@@ -81,7 +81,7 @@ bool process_stop(struct sim *sim, struct place place, uint64_t until_us)
 
 void process_resume(struct sim *sim, const struct event *event)
 {
-    struct place place = {(enum place_kind)event->detail, event->index};
+    struct machine place = {(enum machine_kind)event->detail, event->index};
     struct process *process = process_of(sim, place);
     char name[16];
     if (!process->stopped || event->number != process->stops)
@@ -103,7 +103,7 @@ void process_resume(struct sim *sim, const struct event *event)
 }
 
 /* The end of a stream that the event arrives at. */
-static bool stream_place(struct sim *sim, const struct event *event, struct place *ret_place)
+static bool stream_place(struct sim *sim, const struct event *event, struct machine *ret_place)
 {
     const struct stream *stream = network_stream(sim, event->number);
     *ret_place = network_end(stream, (enum end)event->index);
@@ -111,7 +111,7 @@ static bool stream_place(struct sim *sim, const struct event *event, struct plac
 }
 
 /* False: it happens to no process. */
-static bool event_place(struct sim *sim, const struct event *event, struct place *ret_place)
+static bool event_place(struct sim *sim, const struct event *event, struct machine *ret_place)
 {
     switch (event->kind) {
     case EVENT_STREAM_DATA:
@@ -149,7 +149,7 @@ static void keep(struct process *process, struct event *event)
 
 bool process_keeps(struct sim *sim, struct event *event)
 {
-    struct place place;
+    struct machine place;
     if (!event_place(sim, event, &place))
         return false;
     struct process *process = process_of(sim, place);

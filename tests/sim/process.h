@@ -14,10 +14,10 @@ struct sim;
 struct life;
 
 /* Where a process runs; one at a time. */
-enum place_kind { PLACE_WORKER, PLACE_SERVER, PLACE_COORDINATOR };
+enum machine_kind { MACHINE_WORKER, MACHINE_SERVER, MACHINE_COORDINATOR };
 
-struct place {
-    enum place_kind kind;
+struct machine {
+    enum machine_kind kind;
     uint32_t index;
 };
 
@@ -36,15 +36,15 @@ void process_release(struct process *process);
 uint64_t process_now_ms(const struct sim *sim, const struct process *process);
 
 /* SIGSTOP until then. False: it is stopped already. */
-bool process_stop(struct sim *sim, struct place place, uint64_t until_us);
+bool process_stop(struct sim *sim, struct machine place, uint64_t until_us);
 void process_resume(struct sim *sim, const struct event *event);
 void process_kill(struct process *process); /* its waiting events are dropped */
 /* Keeps the event when the process that it happens to is stopped. */
 bool process_keeps(struct sim *sim, struct event *event);
 
-struct process *process_of(struct sim *sim, struct place place);
+struct process *process_of(struct sim *sim, struct machine place);
 /* The life of production's shell at that place; NULL: there is none. */
-struct life *process_life(struct sim *sim, struct place place);
-void process_print(struct place place, char *ret_name, size_t bytes); /* "w3", "s0", "c1" */
+struct life *process_life(struct sim *sim, struct machine place);
+void process_print(struct machine place, char *ret_name, size_t bytes); /* "w3", "s0", "c1" */
 
 #endif

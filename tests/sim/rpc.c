@@ -25,7 +25,7 @@ struct rpc_stream {
 
 struct rpc_channel {
     struct life *life;
-    struct place to; /* of a coordinator: where it was found last */
+    struct machine to; /* of a coordinator: where it was found last */
     char address[64];
     struct rpc_channel *next; /* the process' */
 };
@@ -198,12 +198,12 @@ static struct rpc_stream *accept(struct sim *sim, struct life *life, struct stre
 
 /* Whom a stream or call comes to. Where the coordinator is, is looked for by who asks for the
  * cluster or serves it, and when the one that was found is gone. */
-static struct place find_peer(struct rpc_channel *channel, const char *path)
+static struct machine find_peer(struct rpc_channel *channel, const char *path)
 {
     struct sim *sim = channel->life->sim;
     bool anew =
         strcmp(path, stream_paths[STREAM_LINK]) == 0 || strcmp(path, SIM_DESCRIBE_PATH) == 0;
-    if (channel->to.kind == PLACE_COORDINATOR && (anew || process_life(sim, channel->to) == NULL))
+    if (channel->to.kind == MACHINE_COORDINATOR && (anew || process_life(sim, channel->to) == NULL))
         channel->to.index = sim_coordinator_find(sim);
     return channel->to;
 }
@@ -215,10 +215,10 @@ enum err rpc_stream_open(struct rpc_channel *channel, const char *path,
     struct life *life = channel->life;
     if (!life_acts())
         return ERR_UNREACHABLE;
-    struct place to = find_peer(channel, path);
+    struct machine to = find_peer(channel, path);
     struct stream what = {.kind = stream_kind_of(path)};
-    *(life->place.kind == PLACE_WORKER ? &what.worker : &what.server) = life->place.index;
-    *(to.kind == PLACE_SERVER ? &what.server : &what.office) = to.index;
+    *(life->place.kind == MACHINE_WORKER ? &what.worker : &what.server) = life->place.index;
+    *(to.kind == MACHINE_SERVER ? &what.server : &what.office) = to.index;
     struct rpc_stream *rpc = add_stream(life, network_open(life->sim, what), OPENER, events);
     rpc->owner = owner;
     rpc->channel = channel;
@@ -387,7 +387,7 @@ static struct rpc_call *find_call(struct sim *sim, uint64_t number)
     return sim->calls.list[number - 1];
 }
 
-struct place rpc_event_place(struct sim *sim, const struct event *event)
+struct machine rpc_event_place(struct sim *sim, const struct event *event)
 {
     const struct rpc_call *call = find_call(sim, event->number);
     return event->kind == EVENT_RPC_REQUEST ? call->to : call->from;
@@ -403,8 +403,8 @@ enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
     struct rpc_channel *channel = calloc(1, sizeof *channel);
     check(channel != NULL && (coordinator || sscanf(address, "s%u", &server) == 1));
     channel->life = world.life;
-    channel->to = coordinator ? (struct place){PLACE_COORDINATOR, world.sim->office}
-                              : (struct place){PLACE_SERVER, server};
+    channel->to = coordinator ? (struct machine){MACHINE_COORDINATOR, world.sim->office}
+                              : (struct machine){MACHINE_SERVER, server};
     snprintf(channel->address, sizeof channel->address, "%s", address);
     channel->next = world.life->channels;
     world.life->channels = channel;
@@ -613,7 +613,7 @@ static void requested(struct sim *sim, struct event *event)
         return;
     }
     rpc_request_deliver(life, call->path, RPC_PROCESS, call->number, event->message);
-    if (call->to.kind == PLACE_SERVER)
+    if (call->to.kind == MACHINE_SERVER)
         faults_spring(sim, TRAP_TRANSFER,
                       call->number % 2 == 0 ? call->from.index : call->to.index);
 }

@@ -13,7 +13,7 @@
 struct rpc_call {
     uint64_t number;
     struct rpc_channel *channel; /* NULL: it is answered */
-    struct place from, to;
+    struct machine from, to;
     const char *path;
     bool waits; /* for a server that is away */
     uint64_t deadline_us;
@@ -35,7 +35,7 @@ void rpc_stream_lost(struct sim *sim, struct stream *stream, enum end to);
 /* The nth stream of that kind that the process has opened and not ended; NULL: there is none. */
 struct stream *rpc_opened(const struct life *life, enum stream_kind kind, uint32_t nth);
 /* Who is called, or gets the answer. */
-struct place rpc_event_place(struct sim *sim, const struct event *event);
+struct machine rpc_event_place(struct sim *sim, const struct event *event);
 /* Events: a stream's message has left, a stream is cancelled; a call's request, a call's answer. */
 void rpc_event(struct sim *sim, struct event *event);
 /* A call comes to that process; who called gets the answer under the name `call`. */

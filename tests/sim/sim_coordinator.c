@@ -64,7 +64,7 @@ void sim_coordinator_start(struct sim *sim, struct sim_coordinator *coordinator)
         return;
     sim_trace(sim, "c%u starts", coordinator->index);
     coordinator->life =
-        sim_daemon_start(sim, (struct place){PLACE_COORDINATOR, coordinator->index});
+        sim_daemon_start(sim, (struct machine){MACHINE_COORDINATOR, coordinator->index});
 }
 
 void sim_coordinator_crash(struct sim *sim, struct sim_coordinator *coordinator)

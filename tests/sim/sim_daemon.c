@@ -7,7 +7,7 @@
 static void run(struct life *life)
 {
     const struct coordinator_settings *office = &life->sim->scenario.office;
-    bool coordinator = life->place.kind == PLACE_COORDINATOR;
+    bool coordinator = life->place.kind == MACHINE_COORDINATOR;
     struct server_settings settings = {.address = "localhost:0",
                                        .dir = "coordinator",
                                        .insecure = true,
@@ -31,7 +31,7 @@ static void run(struct life *life)
         sim_trace(life->sim, "%s has ended: %s %s", settings.name, err_name(err), reason.text);
 }
 
-struct life *sim_daemon_start(struct sim *sim, struct place place)
+struct life *sim_daemon_start(struct sim *sim, struct machine place)
 {
     return life_new(sim, place, run);
 }
@@ -43,21 +43,21 @@ void sim_daemon_kill(struct sim *sim, struct life *life)
     network_close_all(sim, life->place, false);
 }
 
-void sim_daemon_ended(struct sim *sim, struct place place)
+void sim_daemon_ended(struct sim *sim, struct machine place)
 {
-    if (place.kind == PLACE_WORKER)
+    if (place.kind == MACHINE_WORKER)
         sim_worker_ended(sim, &sim->workers[place.index]);
-    else if (place.kind == PLACE_SERVER)
+    else if (place.kind == MACHINE_SERVER)
         sim_server_ended(sim, &sim->servers[place.index]);
     else
         sim_coordinator_ended(sim, &sim->coordinators[place.index]);
 }
 
-void sim_daemon_failed(struct sim *sim, struct place place)
+void sim_daemon_failed(struct sim *sim, struct machine place)
 {
-    if (place.kind == PLACE_WORKER)
+    if (place.kind == MACHINE_WORKER)
         sim_worker_kill(sim, &sim->workers[place.index], false);
-    else if (place.kind == PLACE_SERVER)
+    else if (place.kind == MACHINE_SERVER)
         sim_server_crash(sim, &sim->servers[place.index]);
     else
         sim_coordinator_crash(sim, &sim->coordinators[place.index]);

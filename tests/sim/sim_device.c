@@ -32,7 +32,7 @@ struct device {
 /* Else the simulator computes. */
 static bool is_worker(void)
 {
-    return world.life != NULL && world.life->place.kind == PLACE_WORKER && !world.watching;
+    return world.life != NULL && world.life->place.kind == MACHINE_WORKER && !world.watching;
 }
 
 static struct device *device_of(const struct executor *executor)

@@ -56,7 +56,7 @@ void sim_server_start(struct sim *sim, struct sim_server *server)
     server->there = server->up = true;
     sim_trace(sim, "s%u starts", server->index);
     story_tell(sim, "s%u starts", server->index);
-    server->life = sim_daemon_start(sim, (struct place){PLACE_SERVER, server->index});
+    server->life = sim_daemon_start(sim, (struct machine){MACHINE_SERVER, server->index});
 }
 
 static void start_later(struct sim *sim, const struct sim_server *server)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct store {
-    struct place place; /* of the daemon that has it open */
+    struct machine place; /* of the daemon that has it open */
 };
 
 enum { RUN = 1, SAMPLES = 1000, BOOT_BITS = 48 /* as store_sqlite.c */ };
@@ -75,7 +75,7 @@ enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason 
     *ret_boot = 1;
     if (!life_acts())
         return ERR_OK;
-    if (store->place.kind != PLACE_SERVER) {
+    if (store->place.kind != MACHINE_SERVER) {
         TRY(begin(reason));
         return has_room(reason);
     }

@@ -5,9 +5,9 @@
 
 #include <signal.h>
 
-static struct place place_of(const struct sim_worker *worker)
+static struct machine place_of(const struct sim_worker *worker)
 {
-    return (struct place){PLACE_WORKER, worker->index};
+    return (struct machine){MACHINE_WORKER, worker->index};
 }
 
 static void run(struct life *life)

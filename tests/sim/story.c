@@ -382,33 +382,33 @@ void story_log(struct sim *sim, const char *teller, const char *line)
 /* ---- doing ---- */
 
 /* "w1", "s0", "c0". */
-static bool parse_place(const char *name, struct place *ret_place)
+static bool parse_place(const char *name, struct machine *ret_place)
 {
     static const char letters[] = "wsc";
     static const uint32_t counts[] = {SIM_WORKERS_MAX, SIM_SERVERS_MAX, SIM_COORDINATORS};
     const char *letter = name[0] != 0 ? strchr(letters, name[0]) : NULL;
     if (letter == NULL || sscanf(name + 1, "%u", &ret_place->index) != 1)
         return false;
-    ret_place->kind = (enum place_kind)(letter - letters);
+    ret_place->kind = (enum machine_kind)(letter - letters);
     return ret_place->index < counts[ret_place->kind];
 }
 
 /* A worker that vanishes with its machine closes no streams. */
-static void kill_place(struct sim *sim, struct place place, bool vanishes)
+static void kill_place(struct sim *sim, struct machine place, bool vanishes)
 {
-    if (place.kind == PLACE_WORKER)
+    if (place.kind == MACHINE_WORKER)
         sim_worker_kill(sim, &sim->workers[place.index], vanishes);
-    else if (place.kind == PLACE_SERVER)
+    else if (place.kind == MACHINE_SERVER)
         sim_server_crash(sim, &sim->servers[place.index]);
     else
         sim_coordinator_crash(sim, &sim->coordinators[place.index]);
 }
 
-static void start_place(struct sim *sim, struct place place)
+static void start_place(struct sim *sim, struct machine place)
 {
-    if (place.kind == PLACE_WORKER)
+    if (place.kind == MACHINE_WORKER)
         sim_worker_start(sim, &sim->workers[place.index]);
-    else if (place.kind == PLACE_SERVER)
+    else if (place.kind == MACHINE_SERVER)
         sim_server_start(sim, &sim->servers[place.index]);
 }
 
@@ -431,7 +431,7 @@ static void lose_link(struct sim *sim, const struct sim_server *server)
 }
 
 /* Of one process: "NAME is killed", … */
-static bool do_to_one(struct sim *sim, struct place place, const char *deed)
+static bool do_to_one(struct sim *sim, struct machine place, const char *deed)
 {
     if (strcmp(deed, "is killed") == 0)
         kill_place(sim, place, false);
@@ -464,7 +464,7 @@ static bool do_deed(struct sim *sim, const char *deed)
 {
     char one[8];
     uint32_t worker, server, ms;
-    struct place place;
+    struct machine place;
     if (strcmp(deed, "an operator asks for a checkpoint") == 0)
         return sim_coordinator_ask_cut(sim);
     if (strcmp(deed, "an operator stops the run") == 0)

@@ -42,7 +42,7 @@ static void run_main(void *argument)
 static struct sim_fiber *start(struct life *life, const char *name, void (*run)(void *),
                                void *argument);
 
-struct life *life_new(struct sim *sim, struct place place, void (*run)(struct life *))
+struct life *life_new(struct sim *sim, struct machine place, void (*run)(struct life *))
 {
     struct life *life = calloc(1, sizeof *life);
     check(life != NULL);
@@ -189,9 +189,9 @@ static void resume(struct sim_fiber *thread)
     world.life = before;
 }
 
-struct place life_event_place(const struct event *event)
+struct machine life_event_place(const struct event *event)
 {
-    return (struct place){(enum place_kind)event->detail, event->index};
+    return (struct machine){(enum machine_kind)event->detail, event->index};
 }
 
 void life_event(struct sim *sim, const struct event *event)

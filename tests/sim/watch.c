@@ -105,7 +105,7 @@ static struct sim_server *server_here(void)
 static struct sim_thread *thread_here(void)
 {
     uint32_t number;
-    if (!life_acts() || world.life->place.kind != PLACE_SERVER || !life_shard_thread(&number))
+    if (!life_acts() || world.life->place.kind != MACHINE_SERVER || !life_shard_thread(&number))
         return NULL;
     return &server_here()->threads[number];
 }
@@ -781,7 +781,7 @@ REAL(enum err, checkpoint_prune, const char *checkpoint_dir, struct checkpoint_n
 void __wrap_holdings_prepare(struct holdings *holdings, const struct server_command *command)
 {
     __real_holdings_prepare(holdings, command);
-    if (life_acts() && world.life->place.kind == PLACE_SERVER)
+    if (life_acts() && world.life->place.kind == MACHINE_SERVER)
         server_here()->holdings = holdings;
 }
 
@@ -800,7 +800,7 @@ enum err __wrap_spec_parse(struct slice text, const char *file,
     if (world.life == NULL)
         return __real_spec_parse(text, file, overrides, ret_spec, reason);
     *ret_spec = world.sim->scenario.spec;
-    ret_spec->data.serve = world.life->place.kind == PLACE_WORKER; /* nobody has any */
+    ret_spec->data.serve = world.life->place.kind == MACHINE_WORKER; /* nobody has any */
     return ERR_OK;
 }
 

@@ -23,13 +23,13 @@
 /* The coordinator that runs; NULL: none, or it is dead. */
 static struct sim_coordinator *coordinator_here(void)
 {
-    bool here = life_acts() && world.life->place.kind == PLACE_COORDINATOR;
+    bool here = life_acts() && world.life->place.kind == MACHINE_COORDINATOR;
     return here ? &world.sim->coordinators[world.life->place.index] : NULL;
 }
 
 static struct sim_server *server_here(void)
 {
-    bool here = life_acts() && world.life->place.kind == PLACE_SERVER;
+    bool here = life_acts() && world.life->place.kind == MACHINE_SERVER;
     return here ? &world.sim->servers[world.life->place.index] : NULL;
 }
 
@@ -211,7 +211,7 @@ static void tell_report(struct sim *sim, const struct coordinator *core, uint64_
 static void check_accused(struct sim *sim, const struct coordinator *core)
 {
     char liar[16];
-    process_print((struct place){PLACE_WORKER, sim->lie.worker}, liar, sizeof liar);
+    process_print((struct machine){MACHINE_WORKER, sim->lie.worker}, liar, sizeof liar);
     for (uint32_t i = 0; i < core->members.count; i++) {
         const struct member *member = core->members.list[i];
         if (member->false_completes > 0 && (!sim->lie.told || strcmp(member->own.name, liar) != 0))
@@ -696,7 +696,7 @@ void __wrap_log_event(const struct logger *logger, enum log_level level, const c
     if (world.life->dead || level > logger->level)
         return;
     process_print(world.life->place, name, sizeof name);
-    if (world.life->place.kind == PLACE_COORDINATOR) {
+    if (world.life->place.kind == MACHINE_COORDINATOR) {
         hear_of_convicted(world.sim, event);
         story_log(world.sim, name, event);
     }

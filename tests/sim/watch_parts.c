@@ -13,7 +13,7 @@ enum { OUTGOING_MAX = 4 /* of server/threads/pull.c */ };
     result __real_##name(__VA_ARGS__);                                                             \
     result __wrap_##name(__VA_ARGS__)
 
-static bool acts(enum place_kind kind)
+static bool acts(enum machine_kind kind)
 {
     return life_acts() && world.life->place.kind == kind;
 }
@@ -45,7 +45,7 @@ enum err __wrap_coordinator_server_hello(struct coordinator *core, uint64_t now_
     uint64_t older = server != NULL ? server->link : 0;
     bool unasked = older != 0 && server->boot != hello->boot && server->rival_boot != hello->boot;
     enum err err = __real_coordinator_server_hello(core, now_ms, hello, ret_link, reason);
-    if (!acts(PLACE_COORDINATOR))
+    if (!acts(MACHINE_COORDINATOR))
         return err;
     if (err == ERR_OK && unasked)
         sim_violated(world.sim, 11, "another start of %s takes its place, and was not asked",
@@ -63,7 +63,7 @@ enum err __wrap_leaving_give_up(struct coordinator *core, struct server_entry *s
     bool has_place = run_active(run) && core->servers.chosen_count > 0 &&
                      server->map_index != SERVERS_NONE && server->link == 0;
     enum err err = __real_leaving_give_up(core, server, reason);
-    if (acts(PLACE_COORDINATOR) && err == ERR_OK && has_place && run->next_map != NEXT_MAP_WITHOUT)
+    if (acts(MACHINE_COORDINATOR) && err == ERR_OK && has_place && run->next_map != NEXT_MAP_WITHOUT)
         sim_violated(world.sim, 15, "%s is given up, and the next map has it", server->name);
     return err;
 }
@@ -80,7 +80,7 @@ bool __wrap_window_has(const struct run *run, uint64_t step)
     for (uint64_t ticket = run->window.taken.low; ticket < (step + 1) * run->settings.slots;
          ticket++)
         all = all && applied_find(&run->window.taken, ticket) == APPLIED_TAKEN;
-    if (acts(PLACE_COORDINATOR) && has != all)
+    if (acts(MACHINE_COORDINATOR) && has != all)
         sim_violated(world.sim, 16, "step %llu is said to be %s", (unsigned long long)step,
                      has ? "complete" : "incomplete");
     return has;
@@ -98,7 +98,7 @@ uint64_t __wrap_pull_published(const struct shard_effect *weights, uint32_t inde
                                uint64_t generation)
 {
     struct exchange_stream *stream = (struct exchange_stream *)(uintptr_t)weights->sender;
-    if (!acts(PLACE_SERVER) || stream->waiting != NULL || !stray_comes(world.sim))
+    if (!acts(MACHINE_SERVER) || stream->waiting != NULL || !stray_comes(world.sim))
         return __real_pull_published(weights, index, generation);
     atomic_fetch_add(&stream->outgoing, OUTGOING_MAX);
     uint64_t unsent = __real_pull_published(weights, index, generation);
@@ -123,6 +123,6 @@ void __wrap_member_drain(struct server_member *member, struct member_effects *re
     for (uint32_t i = 0; i < ret_effects->count; i++)
         says = says || (ret_effects->list[i].kind == MEMBER_REPORT &&
                         ret_effects->list[i].report.kind == SERVER_DRAIN);
-    if (acts(PLACE_SERVER) && !says)
+    if (acts(MACHINE_SERVER) && !says)
         sim_violated(world.sim, 15, "s%u drains, and does not say so", world.life->place.index);
 }

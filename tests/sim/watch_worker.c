@@ -169,7 +169,7 @@ void watch_leave(struct sim *sim, uint32_t worker, struct slice request)
 
 void watch_waited(void)
 {
-    if (life_acts() && world.life->place.kind == PLACE_WORKER)
+    if (life_acts() && world.life->place.kind == MACHINE_WORKER)
         world.sim->workers[world.life->place.index].heartbeat.waited = true;
 }
 

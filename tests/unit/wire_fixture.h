@@ -231,6 +231,7 @@ static void pack(const ProtobufCMessage *message, struct buf *buf)
     SET(field, some_list(make, theirs->n_##field, sizeof **theirs->field))                         \
     for (size_t i = 0; i < theirs->n_##field && i < SOME_COUNT; i++)                               \
         make_##piece(theirs->field[i], make);
+#define LIST_HERE(field, count, piece, max) LIST(field, count, piece, max)
 #define SUB(field, piece)                                                                          \
     SET(field, some_new(make, sizeof *theirs->field))                                              \
     make_##piece(theirs->field, make);

@@ -23,6 +23,17 @@ struct mesh mesh_alone(const struct spec_train *train)
                                        .prefetch = residency->prefetch}};
 }
 
+struct mesh mesh_of(const struct spec *spec)
+{
+    struct mesh mesh = mesh_alone(&spec->train);
+    if (spec->mesh.stages == 1)
+        return mesh;
+    mesh.schedule = spec->mesh.schedule;
+    mesh.places = spec->mesh.stages;
+    mesh.runs = spec->mesh.runs;
+    return mesh;
+}
+
 static struct schedule_shape shape_of(const struct mesh *mesh, const struct model *model,
                                       struct mesh_node node)
 {

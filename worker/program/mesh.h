@@ -21,6 +21,9 @@ struct mesh {
 /* Of a worker that has all units: as the run's settings say. */
 struct mesh mesh_alone(const struct spec_train *train);
 
+/* The run's. */
+struct mesh mesh_of(const struct spec *spec);
+
 /* Work on a node. */
 struct mesh_node {
     uint32_t slots;

@@ -27,13 +27,12 @@
 #define ROOST_WORKER_PROGRAM_PROGRAM_H
 
 #include "common/buf.h"
+#include "common/model/pipeline.h"
 #include "worker/program/act.h"
 
 enum {
     PROGRAM_UNITS_MAX = 4096,
-    PROGRAM_MICROBATCHES_MAX = 65536,
     PROGRAM_LOCAL_STEPS_MAX = 65536,
-    PROGRAM_ROWS_MAX = 1 << 20, /* of all places */
 };
 
 struct program_row {

@@ -4,7 +4,6 @@
 #include "common/tree.h"
 #include "worker/program/writer.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 struct generator {
@@ -229,85 +228,11 @@ static enum err generate_chimera(struct generator *g)
 
 /* ---- the table ---- */
 
-static const struct {
-    const char *name;
-    enum err (*generate)(struct generator *g);
-} schedules[SCHEDULE_COUNT] = {
-    [SCHEDULE_NAIVE] = {"naive", generate_naive},
-    [SCHEDULE_GPIPE] = {"gpipe", generate_gpipe},
-    [SCHEDULE_1F1B] = {"1f1b", generate_1f1b},
-    [SCHEDULE_INTERLEAVED] = {"interleaved", generate_interleaved},
-    [SCHEDULE_ZB_H1] = {"zb-h1", generate_zb_h1},
-    [SCHEDULE_CHIMERA] = {"chimera", generate_chimera},
+static enum err (*const generate[SCHEDULE_COUNT])(struct generator *g) = {
+    [SCHEDULE_NAIVE] = generate_naive, [SCHEDULE_GPIPE] = generate_gpipe,
+    [SCHEDULE_1F1B] = generate_1f1b,   [SCHEDULE_INTERLEAVED] = generate_interleaved,
+    [SCHEDULE_ZB_H1] = generate_zb_h1, [SCHEDULE_CHIMERA] = generate_chimera,
 };
-
-const char *schedule_name(enum schedule_kind schedule)
-{
-    check(schedule < SCHEDULE_COUNT);
-    return schedules[schedule].name;
-}
-
-static enum err judge_runs(const struct schedule_shape *shape, struct reason *reason)
-{
-    uint64_t runs = (uint64_t)shape->places * shape->runs;
-    if (shape->runs > 1 && shape->schedule != SCHEDULE_INTERLEAVED)
-        return reason_set(
-            reason, ERR_INVALID,
-            "%s has one run of units in a place, not %u; schedule interleaved has more",
-            schedule_name(shape->schedule), shape->runs);
-    if (shape->places > shape->units)
-        return reason_set(reason, ERR_INVALID,
-                          "%u stages need as many units, and the model has %u; %u stage%s would do",
-                          shape->places, shape->units, shape->units, plural(shape->units));
-    uint32_t most = shape->units / shape->places;
-    if (runs > shape->units)
-        return reason_set(reason, ERR_INVALID,
-                          "%u stage%s of %u runs need %" PRIu64
-                          " units, and the model has %u; at most %u run%s would do",
-                          shape->places, plural(shape->places), shape->runs, runs, shape->units,
-                          most, plural(most));
-    return ERR_OK;
-}
-
-/* Rows of the finished program, about: acts, and as many around them. */
-static enum err judge_rows(const struct schedule_shape *shape, struct reason *reason)
-{
-    uint64_t cells = (uint64_t)shape->units * shape->microbatches;
-    if (shape->microbatches <= PROGRAM_MICROBATCHES_MAX && 8 * cells <= PROGRAM_ROWS_MAX)
-        return ERR_OK;
-    return reason_set(reason, ERR_INVALID,
-                      "%u units with %u microbatches in a node are more than a program of %u rows "
-                      "holds; smaller nodes or larger microbatches would do",
-                      shape->units, shape->microbatches, PROGRAM_ROWS_MAX);
-}
-
-enum err schedule_judge(const struct schedule_shape *shape, struct reason *reason)
-{
-    uint32_t places = shape->places, microbatches = shape->microbatches;
-    check(places > 0 && shape->runs > 0 && shape->slots > 0 && microbatches > 0);
-    TRY(judge_runs(shape, reason));
-    TRY(judge_rows(shape, reason));
-    if (shape->schedule == SCHEDULE_INTERLEAVED && microbatches % places != 0)
-        return reason_set(
-            reason, ERR_INVALID,
-            "interleaved needs a multiple of the %u stages as microbatches in a node, "
-            "not %u; %u would do",
-            places, microbatches, (microbatches / places + 1) * places);
-    if (shape->schedule == SCHEDULE_CHIMERA && places % 2 != 0)
-        return reason_set(reason, ERR_INVALID,
-                          "chimera needs an even number of stages, not %u; %u would do", places,
-                          places + 1 <= shape->units ? places + 1 : places - 1);
-    uint32_t level = tree_level(shape->slots);
-    bool halves =
-        level > 0 && UINT32_C(1) << level == shape->slots; /* which are nodes of the tree */
-    if (shape->schedule == SCHEDULE_CHIMERA && !halves)
-        return reason_set(reason, ERR_INVALID,
-                          "chimera sends half of a node each way, and a node of %u slot%s has no "
-                          "halves; %u would do",
-                          shape->slots, plural(shape->slots),
-                          UINT32_C(1) << (level > 0 ? level : 1));
-    return ERR_OK;
-}
 
 static enum err begin(struct generator *g, const struct schedule_shape *shape, const uint32_t *cuts)
 {
@@ -325,7 +250,7 @@ enum err schedule_generate(const struct schedule_shape *shape, const uint32_t *c
 {
     struct generator g;
     TRY(begin(&g, shape, cuts));
-    enum err err = schedules[shape->schedule].generate(&g);
+    enum err err = generate[shape->schedule](&g);
     if (err != ERR_OK)
         g.writer.err = err;
     return writer_finish(&g.writer, ret_program);

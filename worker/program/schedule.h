@@ -22,32 +22,6 @@
 
 #include "worker/program/program.h"
 
-enum schedule_kind {
-    SCHEDULE_NAIVE,
-    SCHEDULE_GPIPE,
-    SCHEDULE_1F1B,
-    SCHEDULE_INTERLEAVED,
-    SCHEDULE_ZB_H1,
-    SCHEDULE_CHIMERA,
-    SCHEDULE_COUNT
-};
-
-/* "zb-h1". */
-const char *schedule_name(enum schedule_kind schedule);
-
-struct schedule_shape {
-    enum schedule_kind schedule;
-    uint32_t places;
-    uint32_t runs; /* of units that a place holds; chimera: in each direction */
-    uint32_t units;
-    uint32_t microbatches; /* of all slots */
-    uint32_t slots;        /* of the node */
-};
-
-/* Whether there is such a program. ERR_INVALID: one sentence, with the nearest setting that works
- * where there is one. */
-enum err schedule_judge(const struct schedule_shape *shape, struct reason *reason) MUST_USE;
-
 /* Run r is units cuts[r] to cuts[r + 1] − 1; (places × runs + 1) cuts. The shape is judged. ERR_NOMEM.
  */
 enum err schedule_generate(const struct schedule_shape *shape, const uint32_t *cuts,
