@@ -30,6 +30,7 @@ bool damage_newest(struct sim *sim)
     damage->wanted = !may_be(sim);
     if (damage->wanted)
         return false;
+    damage->before = damage->cut;
     damage->cut = cut->name;
     damage->bit = sim_below(sim, UINT64_MAX);
     uint32_t file = (uint32_t)sim_below(sim, cut->server_count);
@@ -49,7 +50,9 @@ void damage_recorded(struct sim *sim)
 
 bool damage_is_of(const struct sim *sim, struct cut_name cut)
 {
-    return sim->damage.cut.generation > 0 && cuts_same(cut, sim->damage.cut);
+    const struct damage *damage = &sim->damage;
+    return (damage->cut.generation > 0 && cuts_same(cut, damage->cut)) ||
+           (damage->before.generation > 0 && cuts_same(cut, damage->before));
 }
 
 bool damage_leaves(const struct sim *sim, uint64_t version_max)

@@ -9,8 +9,9 @@
 struct sim;
 
 struct damage {
-    bool wanted;         /* as soon as it may be: after the next cut that is recorded */
-    struct cut_name cut; /* generation 0: none is damaged */
+    bool wanted;            /* as soon as it may be: after the next cut that is recorded */
+    struct cut_name cut;    /* generation 0: none is damaged */
+    struct cut_name before; /* the one before that, of which servers may still report */
     struct checkpoint_path path;
     uint64_t bit;
 };
@@ -19,7 +20,7 @@ struct damage {
 bool damage_newest(struct sim *sim);
 /* A cut was recorded. */
 void damage_recorded(struct sim *sim);
-/* Whether that cut is the damaged one. */
+/* Whether that cut is the damaged one, or the one before it. */
 bool damage_is_of(const struct sim *sim, struct cut_name cut);
 /* Whether one of the store's cuts, of a version up to that, is whole. */
 bool damage_leaves(const struct sim *sim, uint64_t version_max);
