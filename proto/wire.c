@@ -273,10 +273,10 @@ enum err wire_encode_from_shard(const struct from_shard *message, struct buf *bu
     return payload_put_length(message->payload_bytes, buf);
 }
 
-static enum err payload_in_limit(const struct payload_split *split, struct reason *reason)
+static enum err payload_in_limit(const struct payload_split *split, size_t bytes_max,
+                                 struct reason *reason)
 {
-    return pb_range(split->payload_bytes, WIRE_PAYLOAD_BYTES_MAX, (struct pb_label){"", "payload"},
-                    reason);
+    return pb_range(split->payload_bytes, bytes_max, (struct pb_label){"", "payload"}, reason);
 }
 
 static enum err no_payload(size_t payload_bytes, struct reason *reason)
@@ -307,7 +307,7 @@ enum err wire_decode_to_shard(const struct slice *slices, size_t slice_count, st
     memset(&ours, 0, sizeof ours);
     TRY(payload_split(slices, slice_count, arena, &split, reason));
     TRY(pb_unpack(&roost__v1__to_shard__descriptor, split.header, arena, &theirs, reason));
-    TRY(payload_in_limit(&split, reason));
+    TRY(payload_in_limit(&split, WIRE_PAYLOAD_BYTES_MAX, reason));
     TRY(get_to_shard(theirs, &ours, arena, reason));
     TRY(ours.kind == TO_SHARD_PUSH ? payload_of_push(&ours.push, split.payload_bytes, reason)
                                    : no_payload(split.payload_bytes, reason));
@@ -326,9 +326,38 @@ enum err wire_decode_from_shard(const struct slice *slices, size_t slice_count, 
     memset(&ours, 0, sizeof ours);
     TRY(payload_split(slices, slice_count, arena, &split, reason));
     TRY(pb_unpack(&roost__v1__from_shard__descriptor, split.header, arena, &theirs, reason));
-    TRY(payload_in_limit(&split, reason));
+    TRY(payload_in_limit(&split, WIRE_PAYLOAD_BYTES_MAX, reason));
     TRY(get_from_shard(theirs, &ours, arena, reason));
     if (ours.kind != FROM_SHARD_WEIGHTS)
+        TRY(no_payload(split.payload_bytes, reason));
+    ours.payload_offset = split.payload_offset;
+    ours.payload_bytes = split.payload_bytes;
+    *ret_message = ours;
+    return ERR_OK;
+}
+
+enum err wire_encode_from_peer(const struct from_peer *message, struct buf *buf)
+{
+    Roost__V1__FromPeer theirs;
+    scoped(arena_release) struct arena arena;
+    arena_init(&arena, PB_ARENA_BYTES_MAX);
+    TRY(put_from_peer(message, &theirs, &arena));
+    TRY(pb_pack(&theirs.base, buf));
+    return payload_put_length(message->payload_bytes, buf);
+}
+
+enum err wire_decode_from_peer(const struct slice *slices, size_t slice_count, struct arena *arena,
+                               struct from_peer *ret_message, struct reason *reason)
+{
+    struct payload_split split;
+    Roost__V1__FromPeer *theirs;
+    struct from_peer ours;
+    memset(&ours, 0, sizeof ours);
+    TRY(payload_split(slices, slice_count, arena, &split, reason));
+    TRY(pb_unpack(&roost__v1__from_peer__descriptor, split.header, arena, &theirs, reason));
+    TRY(payload_in_limit(&split, WIRE_VALUE_BYTES_MAX, reason));
+    TRY(get_from_peer(theirs, &ours, arena, reason));
+    if (ours.kind != FROM_PEER_HAVE)
         TRY(no_payload(split.payload_bytes, reason));
     ours.payload_offset = split.payload_offset;
     ours.payload_bytes = split.payload_bytes;

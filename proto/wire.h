@@ -40,9 +40,10 @@ enum {
     WIRE_PLACES_MAX = 64, /* of a mesh */
     WIRE_LEASES_MAX = 8,  /* of a member */
     WIRE_ADDRESS_BYTES = 128,
-    WIRE_ENDED_MAX = 8192,         /* members that one command names */
-    WIRE_SLOT_WORDS_MAX = 1024,    /* a bit for each slot of a step (TREE_SLOTS_MAX) */
-    WIRE_APPLIED_WORDS_MAX = 1024, /* bits for 65,536 tickets */
+    WIRE_VALUE_BYTES_MAX = 64 * 1024 * 1024, /* that passes between places */
+    WIRE_ENDED_MAX = 8192,                   /* members that one command names */
+    WIRE_SLOT_WORDS_MAX = 1024,              /* a bit for each slot of a step (TREE_SLOTS_MAX) */
+    WIRE_APPLIED_WORDS_MAX = 1024,           /* bits for 65,536 tickets */
     WIRE_TRANSFER_ARRAYS_MAX = 36, /* weights, states, and the versions that a delay keeps */
     /* so many arrays of a largest chunk, 131,072 weights, and the header */
     WIRE_TRANSFER_BYTES_MAX = WIRE_TRANSFER_ARRAYS_MAX * 512 * 1024 + 64,
@@ -255,6 +256,60 @@ struct transfer {
     uint32_t weights; /* of the chunk */
     uint32_t arrays;
     uint32_t wire_version, wire_version_min; /* wire_speaks() */
+};
+
+/* ---- Peer.Exchange: between workers ---- */
+
+enum value_way { VALUE_FORWARD, VALUE_BACKWARD, VALUE_WAY_COUNT };
+
+/* What passes between places. The name decides the bits, and is all that fences (S2). */
+struct value_name {
+    uint64_t generation; /* these four are the ticket's */
+    enum ticket_kind kind;
+    uint64_t step;
+    uint64_t version;
+    uint32_t slot;       /* of the step; TICKET_VALIDATE: the piece */
+    uint32_t microbatch; /* of the slot */
+    uint32_t boundary;   /* the unit whose input it is, or whose input's gradient */
+    enum value_way way;
+};
+
+struct want {
+    uint64_t id; /* the sender's number; the answers repeat it */
+    struct value_name name;
+};
+
+enum to_peer_kind { TO_PEER_HELLO = 1, TO_PEER_WANT };
+
+struct to_peer {
+    enum to_peer_kind kind;
+    union {
+        struct {
+            uint64_t member;
+        } hello; /* the first message of a stream */
+        struct want want;
+    };
+};
+
+enum from_peer_kind { FROM_PEER_HAVE = 1, FROM_PEER_PARKED, FROM_PEER_GONE };
+
+struct from_peer {
+    enum from_peer_kind kind;
+    union {
+        struct {
+            uint64_t id;
+            uint64_t digest; /* of name and value */
+        } have;              /* the payload is the value */
+        struct {
+            uint64_t id;
+        } parked; /* the value follows when it is there */
+        struct {
+            uint64_t id;
+            enum err code;
+        } gone;
+    };
+    size_t payload_offset;
+    size_t payload_bytes;
 };
 
 /* ---- Cluster, worker to coordinator ---- */
@@ -730,7 +785,8 @@ struct arena;
     X(drain_reply)                                                                                 \
     X(status_reply)                                                                                \
     X(server_report)                                                                               \
-    X(server_command)
+    X(server_command)                                                                              \
+    X(to_peer)
 
 #define WIRE_DECLARE(name)                                                                         \
     enum err wire_encode_##name(const struct name *message, struct buf *buf) MUST_USE;             \
@@ -757,5 +813,10 @@ enum err wire_decode_to_shard(const struct slice *slices, size_t slice_count, st
                               struct to_shard *ret_message, struct reason *reason) MUST_USE;
 enum err wire_decode_from_shard(const struct slice *slices, size_t slice_count, struct arena *arena,
                                 struct from_shard *ret_message, struct reason *reason) MUST_USE;
+
+/* The same between workers: a value is the payload. */
+enum err wire_encode_from_peer(const struct from_peer *message, struct buf *buf) MUST_USE;
+enum err wire_decode_from_peer(const struct slice *slices, size_t slice_count, struct arena *arena,
+                               struct from_peer *ret_message, struct reason *reason) MUST_USE;
 
 #endif

@@ -23,7 +23,7 @@ struct reference {
     struct played *places;
     uint32_t places_count;
     struct values values; /* between them */
-    struct played *pulls;  /* the one that asks the shard for weights */
+    struct played *pulls; /* the one that asks the shard for weights */
     struct shard *shard;
     struct shard_chunk *chunks; /* of the shard: all of the model */
     uint32_t chunks_count;

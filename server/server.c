@@ -272,11 +272,9 @@ static void name_address(struct server *server)
  * their own machine. */
 static void warn_of_address(const struct server *server)
 {
-    static const char *const everywhere[] = {"0.0.0.0:", "[::]:"};
-    for (size_t i = 0; i < sizeof everywhere / sizeof everywhere[0]; i++)
-        if (strncmp(server->address, everywhere[i], strlen(everywhere[i])) == 0)
-            log_warning(&server->logger, "other machines cannot reach this address",
-                        log_text("address", server->address), log_text("next", "set --advertise"));
+    if (rpc_is_everywhere(server->address))
+        log_warning(&server->logger, "other machines cannot reach this address",
+                    log_text("address", server->address), log_text("next", "set --advertise"));
 }
 
 static enum err open_rpc(struct server *server, struct reason *reason)

@@ -49,6 +49,7 @@ static void note_peer(struct join_request *join, const struct rpc_peer *peer)
     const char *port = strrchr(peer->address, ':');
     int bytes = port != NULL ? (int)(port - peer->address) : 0;
     join->certificate = peer->certificate;
+    memcpy(join->shown, peer->shown.bytes, sizeof join->shown);
     snprintf(join->host, sizeof join->host, "%.*s", bytes, peer->address);
 }
 

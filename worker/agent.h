@@ -8,11 +8,11 @@
  *     while (agent_next(agent, now_ms, &effect))
  *         carry_out(&effect);
  *
- * It has four parts, each with its state and its invariants in a file: membership (agent_member.h),
- * the chunk map (agent_map.h), tickets (agent_tickets.h: one at a time) and traffic with the
- * servers (agent_traffic.h). agent.c puts them together. What the parts share is below them: the
- * words of effects (agent_effects.h) and how long to wait (agent_backoff.h). No part includes this
- * header.
+ * It has five parts, each with its state and its invariants in a file: membership (agent_member.h),
+ * the chunk map (agent_map.h), tickets (agent_tickets.h: one at a time), leases in a mesh
+ * (agent_leases.h) and traffic with the servers (agent_traffic.h). agent.c and agent_next.c put them
+ * together. What the parts share is below them: the words of effects (agent_effects.h) and how long
+ * to wait (agent_backoff.h). No part includes this header.
  *
  * A ticket's life: ACQUIRE -> COMPUTE starts the executor, which waits unit by unit for UNIT_READY
  * while the PULLs go out in forward order (chunks that are held at the ticket's version are not
@@ -24,6 +24,11 @@
  * compute's end, because its scale is known then: whole chunks, with the version that each was
  * pulled at and the boot of its server (P12). A server that comes back with another boot, or whose
  * stream breaks with a pull unanswered, ends the attempt: the ticket is dropped and granted again.
+ *
+ * Places: in a mesh of several places a ticket comes with a place of it. Then LEASE, COMPUTE, and
+ * weights when agent_placed() says that the place's executor is there. Pulled are the units of the
+ * place, pushed is what the ticket names; COMPLETE names the place. What was produced is kept until
+ * KEEP no longer names the lease: other places may ask for it, also of a member that is done (S3).
  *
  * A chunk may move to another server while its ticket is under way (P11): a ticket that was granted
  * under a newer map, or an answer MOVED, makes the agent ask for the map. Pieces that the old owner
@@ -39,7 +44,8 @@
  * and computes nothing new before that has ended.
  *
  * Invariants of the whole (agent_check, beside those of the parts): no ticket without membership;
- * COMPLETE with outcome OK only when all pieces are acknowledged. */
+ * COMPLETE with outcome OK only when all pieces are acknowledged; a place that is computed has a
+ * lease, and the loop was told of it. */
 #ifndef ROOST_WORKER_AGENT_H
 #define ROOST_WORKER_AGENT_H
 
@@ -78,12 +84,18 @@ bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct weights *weights) MUST_USE;
 void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct pull_refusal *refusal);
+/* A notice about the places of a lease; without peers the lease is over. */
+void agent_places(struct agent *agent, uint64_t now_ms, const struct places *places);
+/* That member computes at a place of the lease, and does not answer. */
+void agent_unreachable(struct agent *agent, uint64_t now_ms, uint64_t attempt, uint64_t member);
+/* In a mesh of several places: the executor is that of the place which AGENT_COMPUTE named. */
+void agent_placed(struct agent *agent, uint64_t now_ms);
 /* Streamed: the executor has a place for the unit's weights. Of the ticket that is computed; a unit
  * is asked for again only after AGENT_UNIT_READY. */
 void agent_asked(struct agent *agent, uint64_t now_ms, uint32_t unit);
-/* The unit's gradients of the ticket are final and readable until the compute's end is followed by
+/* The unit's gradients of the node, the ticket's or a half of it, are final and readable until the compute's end is followed by
  * another COMPUTE. */
-void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit);
+void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit, struct node node);
 /* The executor ended. */
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result);
 void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server, const struct push_ack *ack);

@@ -11,8 +11,9 @@ struct agent_config {
     enum codec push_codec;
     enum codec weights_codec;
     bool async;
-    bool streamed; /* units are asked for by agent_asked(), each time they are used */
-    uint64_t seed; /* of the jitter */
+    bool streamed;         /* units are asked for by agent_asked(), each time they are used */
+    struct spec_mesh mesh; /* the run's; stages 0 or 1: a member computes all of a ticket */
+    uint64_t seed;         /* of the jitter */
 };
 
 enum agent_effect_kind {
@@ -20,9 +21,15 @@ enum agent_effect_kind {
     AGENT_DESCRIBE,   /* chunks have moved: agent_mapped() or agent_map_failed() */
     AGENT_OPEN,       /* (re)open the Exchange stream to `server`: agent_stream_up() or _lost() */
     AGENT_ACQUIRE,    /* agent_acquired() answers, with the same sequence */
-    AGENT_COMPUTE,    /* run the executor on `ticket`; agent_computed() ends it */
-    AGENT_CANCEL,     /* end the compute under way soon; agent_computed() still follows */
-    AGENT_PULL,       /* send `pull` to `server` */
+    AGENT_GENERATION, /* leases of an older `generation` are over (S8); this and the three below only
+                         in a mesh of several places */
+    AGENT_KEEP,       /* all leases but those that `keep` names are over (S3) */
+    AGENT_LEASE,      /* values are given and taken for `ticket` now, at `place` of `places` */
+    AGENT_PLACES,     /* that lease, or one that is kept, has changed: the newest `places` */
+    AGENT_COMPUTE, /* run the executor of `place` on `ticket`; agent_computed() ends it. In a mesh
+                         agent_placed() says when weights may come */
+    AGENT_CANCEL,  /* end the compute under way soon; agent_computed() still follows */
+    AGENT_PULL,    /* send `pull` to `server` */
     AGENT_UNIT_READY, /* the unit's weights are in place */
     AGENT_PUSH,       /* encode the entries, send to `server` */
     AGENT_COMPLETE,   /* report to the coordinator; no answer is waited for */
@@ -36,7 +43,16 @@ struct agent_effect {
     uint32_t server;
     union {
         struct acquire_request acquire;
-        struct ticket ticket;
+        struct {
+            struct ticket ticket;
+            struct place place;
+            struct places places; /* not of COMPUTE */
+        };
+        struct {
+            const uint64_t *attempts;
+            uint32_t count;
+        } keep;
+        uint64_t generation;
         struct pull pull;
         struct push push;
         uint32_t unit;
@@ -54,14 +70,15 @@ struct agent_map {
     uint64_t generation; /* of the run, in which maps are numbered */
 };
 
-/* The executor ended. CANCELLED after AGENT_CANCEL. For a validation ticket the sums are the
+/* The executor ended. CANCELLED after AGENT_CANCEL; in a mesh also the errors of peers_take(). For a validation ticket the sums are the
  * result, else they are ignored. */
 struct agent_result {
     enum err err;
     double loss_sum;
     uint64_t sample_count;
     uint64_t correct_count;
-    float scale; /* async, training: of the gradient (worker/whole.h) */
+    float scale;     /* async, training: of the gradient (worker/whole.h) */
+    uint64_t blamed; /* the member that an error of peers_take() is about; 0: none */
 };
 
 #endif

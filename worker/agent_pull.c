@@ -24,17 +24,20 @@ void agent_pull_unit(struct agent_traffic *traffic, uint32_t number, uint32_t un
     struct agent_flow *flow = &traffic->flows[number];
     bool streamed = traffic->config->streamed;
     uint32_t missing = 0;
+    check(flow->units[unit]);
     check(!streamed || flow->unit_missing[unit] == UINT32_MAX);
     for (uint32_t u = 0; u < model->units[unit].uses_count; u++) {
         const struct model_parameter *parameter = use_weights(model, unit, u);
+        /* a later use shares the first one's pull */
+        bool pulls =
+            parameter != NULL && (streamed || agent_units_first_use(flow, parameter) == unit);
         for (uint32_t i = 0; parameter != NULL && i < parameter->chunks_count; i++) {
             uint32_t index = parameter->chunk_first + i;
             const struct agent_chunk *chunk = &traffic->chunks[index];
             if (chunk_is_held(chunk, &flow->ticket->ticket))
                 continue;
             missing++;
-            /* a later use shares the first one's pull */
-            if (streamed || parameter->part_units[0] == unit)
+            if (pulls)
                 agent_queue_put(&traffic->servers[chunk->server].shares[number].pulls, index);
         }
     }
@@ -43,9 +46,10 @@ void agent_pull_unit(struct agent_traffic *traffic, uint32_t number, uint32_t un
 
 void agent_pull_begin(struct agent_traffic *traffic, uint32_t number)
 {
+    struct agent_flow *flow = &traffic->flows[number];
     for (uint32_t unit = 0; unit < traffic->config->model->units_count; unit++)
-        if (traffic->config->streamed)
-            traffic->flows[number].unit_missing[unit] = UINT32_MAX;
+        if (traffic->config->streamed || !flow->units[unit])
+            flow->unit_missing[unit] = UINT32_MAX;
         else
             agent_pull_unit(traffic, number, unit);
 }
@@ -130,8 +134,9 @@ static void chunk_arrived(struct agent_traffic *traffic, struct agent_flow *flow
         chunk->held_version = flow->ticket->ticket.version;
     }
     for (uint32_t part = 0; part < parameter->parts; part++) {
-        uint32_t *missing = &flow->unit_missing[parameter->part_units[part]];
-        if (traffic->config->streamed && *missing == UINT32_MAX)
+        uint32_t unit = parameter->part_units[part];
+        uint32_t *missing = &flow->unit_missing[unit];
+        if (!flow->units[unit] || (traffic->config->streamed && *missing == UINT32_MAX))
             continue; /* the other unit that has the parameter asked */
         check(*missing > 0);
         --*missing;

@@ -17,17 +17,21 @@ static void piece_waits(struct agent_traffic *traffic, uint32_t number, uint32_t
 }
 
 void agent_push_unit(struct agent_traffic *traffic, const struct agent_ticket *ticket,
-                     uint32_t unit)
+                     uint32_t unit, struct node node)
 {
     const struct model *model = traffic->config->model;
     uint32_t number = agent_traffic_flow(traffic, ticket);
+    struct agent_flow *flow = &traffic->flows[number];
+    check(flow->units[unit] && node_contains(ticket->ticket.node, node));
+    flow->unit_nodes[unit] = node;
     for (uint32_t u = 0; u < model->units[unit].uses_count; u++) {
         const struct model_use *use = &model->uses[model->units[unit].use_first + u];
         const struct model_parameter *parameter = &model->parameters[use->parameter];
         for (uint32_t i = 0; i < parameter->chunks_count; i++) {
             uint32_t piece = traffic->chunks[parameter->chunk_first + i].first_piece + use->part;
-            check(traffic->flows[number].pieces[piece] == AGENT_PIECE_NONE);
-            piece_waits(traffic, number, piece);
+            check(flow->pieces[piece] == AGENT_PIECE_NONE);
+            if (agent_units_has_piece(traffic, flow, piece))
+                piece_waits(traffic, number, piece);
         }
     }
 }
@@ -131,17 +135,20 @@ static uint32_t piece_bytes(const struct agent_traffic *traffic, const struct ag
     return chunk->weights * codec_bytes(codec);
 }
 
-/* As many pieces as a message takes, at least one. */
+/* As many pieces of one node as a message takes, at least one. */
 static void fill_push(struct agent_traffic *traffic, struct agent_queue *queue,
                       struct agent_push_slot *slot)
 {
     slot->count = 0;
+    slot->node = agent_units_node(traffic, slot->flow, agent_queue_peek(queue));
     for (uint64_t bytes = 0; queue->count > 0 && slot->count < WIRE_ENTRIES_MAX;) {
         uint32_t index = agent_queue_peek(queue);
         const struct agent_piece *piece = &traffic->pieces[index];
         uint32_t one = piece_bytes(traffic, piece);
         bytes += one;
-        if (bytes > WIRE_PAYLOAD_BYTES_MAX && slot->count > 0)
+        if (slot->count > 0 &&
+            (bytes > WIRE_PAYLOAD_BYTES_MAX ||
+             !node_equal(agent_units_node(traffic, slot->flow, index), slot->node)))
             break;
         agent_queue_drop_first(queue);
         slot->flow->pieces[index] = AGENT_PIECE_SENT;
@@ -172,7 +179,7 @@ bool agent_push_next(struct agent_traffic *traffic, uint32_t server_index, uint3
     effect->push = (struct push){.id = slot->id,
                                  .generation = ticket->generation,
                                  .step = ticket->step,
-                                 .node = ticket->node,
+                                 .node = slot->node,
                                  .codec = traffic->config->push_codec,
                                  .entry_count = slot->count,
                                  .entries = slot->entries,

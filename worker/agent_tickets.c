@@ -40,12 +40,15 @@ void agent_tickets_acquire_failed(struct agent_tickets *tickets, uint64_t now_ms
     tickets->acquire_at = now_ms + agent_backoff_ms(jitter, tickets->acquire_failures++);
 }
 
-struct agent_ticket *agent_tickets_hold(struct agent_tickets *tickets, const struct ticket *ticket)
+struct agent_ticket *agent_tickets_hold(struct agent_tickets *tickets,
+                                        const struct acquire_reply *reply)
 {
     struct agent_ticket *held = agent_tickets_find(tickets, AGENT_TICKET_FREE);
     check(held != NULL);
     held->state = AGENT_TICKET_HELD;
-    held->ticket = *ticket;
+    held->ticket = reply->ticket;
+    held->place = reply->place;
+    held->placed = reply->place.stages <= 1; /* there is one executor */
     held->compute_begun = held->compute_ended = false;
     held->result = (struct agent_result){0};
     return held;
@@ -80,20 +83,33 @@ bool agent_tickets_next_cancel(struct agent_tickets *tickets, struct agent_effec
     return true;
 }
 
-bool agent_tickets_next_compute(struct agent_tickets *tickets, struct agent_effect *effect)
+static struct agent_ticket *to_compute(struct agent_tickets *tickets)
 {
     for (uint32_t i = 0; i < AGENT_TICKETS_MAX && !tickets->computing; i++) {
         struct agent_ticket *ticket = &tickets->all[i];
-        if (ticket->state != AGENT_TICKET_HELD || ticket->compute_begun)
-            continue;
-        ticket->compute_begun = true;
-        tickets->computing = true;
-        tickets->computed = ticket;
-        effect->kind = AGENT_COMPUTE;
-        effect->ticket = ticket->ticket;
-        return true;
+        if (ticket->state == AGENT_TICKET_HELD && !ticket->compute_begun)
+            return ticket;
     }
-    return false;
+    return NULL;
+}
+
+const struct agent_ticket *agent_tickets_to_compute(struct agent_tickets *tickets)
+{
+    return to_compute(tickets);
+}
+
+bool agent_tickets_next_compute(struct agent_tickets *tickets, struct agent_effect *effect)
+{
+    struct agent_ticket *ticket = to_compute(tickets);
+    if (ticket == NULL)
+        return false;
+    ticket->compute_begun = true;
+    tickets->computing = true;
+    tickets->computed = ticket;
+    effect->kind = AGENT_COMPUTE;
+    effect->ticket = ticket->ticket;
+    effect->place = ticket->place;
+    return true;
 }
 
 struct agent_ticket *agent_tickets_computed(struct agent_tickets *tickets)
@@ -125,6 +141,7 @@ void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticke
         .loss_sum = ticket->result.loss_sum,
         .sample_count = ticket->result.sample_count,
         .correct_count = ticket->result.correct_count,
+        .place = ticket->place,
     };
     end_compute(tickets, ticket);
 }

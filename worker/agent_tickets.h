@@ -20,7 +20,9 @@ enum agent_ticket_state { AGENT_TICKET_FREE, AGENT_TICKET_HELD, AGENT_TICKET_OVE
 struct agent_ticket {
     enum agent_ticket_state state;
     struct ticket ticket;
+    struct place place;
     bool compute_begun, compute_ended;
+    bool placed; /* the executor is that of the place */
     struct agent_result result;
     struct complete_request complete; /* when it is over */
     uint64_t boots[WIRE_SERVERS_MAX]; /* that `complete` names */
@@ -51,7 +53,10 @@ void agent_tickets_acquired(struct agent_tickets *tickets);
 void agent_tickets_acquire_failed(struct agent_tickets *tickets, uint64_t now_ms,
                                   struct rand_state *jitter);
 /* Into a free record. */
-struct agent_ticket *agent_tickets_hold(struct agent_tickets *tickets, const struct ticket *ticket);
+struct agent_ticket *agent_tickets_hold(struct agent_tickets *tickets,
+                                        const struct acquire_reply *reply);
+/* The ticket whose compute is to begin; NULL: none. */
+const struct agent_ticket *agent_tickets_to_compute(struct agent_tickets *tickets);
 
 /* The executor has ended. Returns the ticket that it computed; NULL when that ticket is over. */
 struct agent_ticket *agent_tickets_computed(struct agent_tickets *tickets);

@@ -19,9 +19,15 @@ static void name_pieces(struct agent_traffic *traffic)
 
 static enum err init_flow(const struct agent_traffic *traffic, struct agent_flow *flow)
 {
-    flow->unit_missing = calloc(traffic->config->model->units_count, sizeof *flow->unit_missing);
+    uint32_t units = traffic->config->model->units_count;
+    flow->units = calloc(units, sizeof *flow->units);
+    flow->unit_missing = calloc(units, sizeof *flow->unit_missing);
+    flow->unit_nodes = calloc(units, sizeof *flow->unit_nodes);
     flow->pieces = calloc(traffic->piece_count, sizeof *flow->pieces);
-    return flow->unit_missing != NULL && flow->pieces != NULL ? ERR_OK : ERR_NOMEM;
+    return flow->units != NULL && flow->unit_missing != NULL && flow->unit_nodes != NULL &&
+                   flow->pieces != NULL
+               ? ERR_OK
+               : ERR_NOMEM;
 }
 
 enum err agent_traffic_init(struct agent_traffic *traffic, const struct agent_config *config,
@@ -38,7 +44,7 @@ enum err agent_traffic_init(struct agent_traffic *traffic, const struct agent_co
     for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
         TRY(init_flow(traffic, &traffic->flows[n]));
     name_pieces(traffic);
-    return ERR_OK;
+    return agent_units_init(traffic);
 }
 
 static void free_servers(struct agent_server *servers, uint32_t count)
@@ -55,9 +61,12 @@ void agent_traffic_release(struct agent_traffic *traffic)
 {
     free_servers(traffic->servers, traffic->server_count);
     for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+        free(traffic->flows[n].units);
         free(traffic->flows[n].unit_missing);
+        free(traffic->flows[n].unit_nodes);
         free(traffic->flows[n].pieces);
     }
+    free(traffic->cuts);
     free(traffic->chunks);
     free(traffic->pieces);
 }
@@ -215,7 +224,8 @@ void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *tic
     struct agent_flow *flow = &traffic->flows[number];
     check(flow->ticket == NULL);
     flow->ticket = ticket;
-    flow->pieces_left = ticket->ticket.kind == TICKET_TRAIN ? traffic->piece_count : 0;
+    agent_units_begin(traffic, flow);
+    flow->pieces_left = ticket->ticket.kind == TICKET_TRAIN ? flow->pieces_count : 0;
     for (uint32_t s = 0; s < traffic->server_count; s++)
         traffic->servers[s].shares[number].boot = 0;
     for (uint32_t c = 0; traffic->config->async && c < traffic->config->model->chunks_count; c++)
@@ -280,10 +290,10 @@ static bool may_open(const struct agent_server *server)
     return !server->open && !server->opening && owns_chunks(server);
 }
 
-/* The compute of the ticket has begun: the executor waits for weights and gives gradients. */
+/* The compute of the ticket has begun: the place's executor waits for weights and gives gradients. */
 static bool is_flowing(const struct agent_flow *flow)
 {
-    return flow->ticket != NULL && flow->ticket->compute_begun;
+    return flow->ticket != NULL && flow->ticket->compute_begun && flow->ticket->placed;
 }
 
 bool agent_traffic_next(struct agent_traffic *traffic, uint64_t now_ms, bool routed,
@@ -395,12 +405,14 @@ static void check_pieces(const struct agent_traffic *traffic, uint32_t n)
             if (server->pushes[i].id != 0 && server->pushes[i].flow == flow)
                 sent += server->pushes[i].count;
     }
-    for (uint32_t p = 0; p < traffic->piece_count; p++)
+    for (uint32_t p = 0; p < traffic->piece_count; p++) {
         states[flow->pieces[p]]++;
+        check(flow->pieces[p] == AGENT_PIECE_NONE || agent_units_has_piece(traffic, flow, p));
+    }
     check(waiting == states[AGENT_PIECE_WAITING]);
     check(sent == states[AGENT_PIECE_SENT]);
     if (flow->ticket != NULL && flow->ticket->ticket.kind == TICKET_TRAIN)
-        check(flow->pieces_left == traffic->piece_count - states[AGENT_PIECE_ACKED]);
+        check(flow->pieces_left == flow->pieces_count - states[AGENT_PIECE_ACKED]);
 }
 
 uint64_t agent_traffic_check_steps(const struct agent_traffic *traffic)

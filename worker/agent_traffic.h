@@ -1,15 +1,16 @@
 /* The agent's traffic: a stream to each server, weights in and gradients out, with credits. For
  * agent*.c only. agent_traffic.c has the streams, the routing and the choice of the next message.
- * agent_pull.c and agent_push.c have the messages.
+ * agent_pull.c and agent_push.c have the messages, agent_units.c has what belongs to a ticket's place.
  *
  * A ticket's flow is what it still has to bring in and out: the units whose weights are missing,
  * and the pieces of its gradient that wait, are sent, or are acknowledged. Each server has a share
- * of every flow.
+ * of every flow. In a mesh of several places these are the units of the ticket's place, and pieces
+ * that the ticket names.
  *
  * Invariants (agent_traffic_check):
  *  1 at most WIRE_CREDITS pushes, and as many pulls that are not parked, are unanswered per server,
  *    those of tickets that are over included;
- *  2 a piece is waiting, sent in exactly one message, or acknowledged;
+ *  2 a piece is waiting, sent in exactly one message, or acknowledged; none is of another place;
  *  3 no pulls or pushes without a ticket;
  *  4 a chunk to pull, or a piece to push, waits at its chunk's server, and is not under way. */
 #ifndef ROOST_WORKER_AGENT_TRAFFIC_H
@@ -42,16 +43,21 @@ struct agent_piece {
 
 struct agent_flow {
     struct agent_ticket *ticket; /* NULL: none */
+    bool *units;                 /* that the place has */
     uint32_t *unit_missing; /* chunks not in place; UINT32_MAX: none is asked for, or UNIT_READY was
                                     sent */
+    struct node
+        *unit_nodes; /* mesh: the ticket's node, or the half of it that is pushed of the unit */
     enum agent_piece_state *pieces;
-    uint32_t pieces_left; /* not acknowledged */
+    uint32_t pieces_count; /* that the place pushes */
+    uint32_t pieces_left;  /* not acknowledged */
 };
 
 /* A push that waits for its acknowledgement. */
 struct agent_push_slot {
     uint64_t id;             /* 0: free */
     struct agent_flow *flow; /* NULL: its ticket is over, but the push still holds a credit */
+    struct node node;        /* of all its pieces */
     uint32_t count;
     uint32_t pieces[WIRE_ENTRIES_MAX];
     struct push_entry entries[WIRE_ENTRIES_MAX];
@@ -102,6 +108,8 @@ struct agent_traffic {
     struct agent_chunk *chunks;
     struct agent_piece *pieces;
     uint32_t piece_count;
+    uint32_t *cuts; /* of the mesh (common/model/pipeline.h); NULL: one place has all units */
+    uint32_t stage; /* that the weights which are held are of */
     struct agent_flow flows[AGENT_TICKETS_MAX]; /* of the ticket's record of that number */
 };
 
@@ -152,6 +160,21 @@ void agent_traffic_boots(const struct agent_traffic *traffic, const struct agent
 /* Which flow is the ticket's; AGENT_TICKETS_MAX: it has none. */
 uint32_t agent_traffic_flow(const struct agent_traffic *traffic, const struct agent_ticket *ticket);
 
+/* ---- what belongs to a place (agent_units.c) ---- */
+
+/* ERR_NOMEM; ERR_INVALID: more runs of units than the model has units. */
+enum err agent_units_init(struct agent_traffic *traffic) MUST_USE;
+/* The units and pieces of the flow's ticket. */
+void agent_units_begin(struct agent_traffic *traffic, struct agent_flow *flow);
+bool agent_units_has_piece(const struct agent_traffic *traffic, const struct agent_flow *flow,
+                           uint32_t piece);
+/* Which of the place's units the parameter is pulled for; the place has one. */
+uint32_t agent_units_first_use(const struct agent_flow *flow,
+                               const struct model_parameter *parameter);
+/* What a piece is pushed as. */
+struct node agent_units_node(const struct agent_traffic *traffic, const struct agent_flow *flow,
+                             uint32_t piece);
+
 /* ---- pulls (agent_pull.c) ---- */
 
 /* The result of agent_weights(). */
@@ -177,9 +200,9 @@ bool agent_pull_next_unit(struct agent_traffic *traffic, struct agent_effect *ef
 
 /* How many pieces a chunk is pushed in: its parts; async pushes whole chunks. */
 uint32_t agent_push_pieces(const struct agent_config *config, uint32_t chunk);
-/* Puts the unit's gradients, or all, into their servers' queues. */
+/* Puts the unit's gradients of the node, or all, into their servers' queues. */
 void agent_push_unit(struct agent_traffic *traffic, const struct agent_ticket *ticket,
-                     uint32_t unit);
+                     uint32_t unit, struct node node);
 void agent_push_all(struct agent_traffic *traffic, const struct agent_ticket *ticket);
 struct agent_answer agent_push_acked(struct agent_traffic *traffic, uint64_t now_ms,
                                      uint32_t server, const struct push_ack *ack);

@@ -277,12 +277,13 @@ static enum err does_not_fit(const struct executor *e, const struct kernels_memo
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
         "); the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
         "(activations), residency.weights streamed (weights), train.logits_bytes_max (logits), "
-        "train.node_slots (gradients)",
+        "train.node_slots (gradients), more of mesh.stage (all of it)",
         m->total, device->free, device->total, m->weights, m->gradients, m->gradient_sets,
         m->activations, m->local, m->scratch, m->logits, m->workspace);
 }
 
-static enum err alloc_device(struct executor *e, float **ret_local, struct reason *reason)
+static enum err alloc_device(struct executor *e, uint64_t memory_max, float **ret_local,
+                             struct reason *reason)
 {
     struct kernels_memory device;
     struct slot_bytes slot = executor_slot_bytes(e);
@@ -290,6 +291,8 @@ static enum err alloc_device(struct executor *e, float **ret_local, struct reaso
     e->memory.scratch += e->loads_max * (slot.inputs + 3 * slot.predictions);
     place_pieces(e, &pieces, ret_local);
     e->k->memory(e->k, &device);
+    if (device.total == 0)
+        device.total = device.free = memory_max;
     e->memory.workspace = device.own;
     e->memory.total = pieces.bytes;
     if (device.total > 0 && pieces.bytes > device.free)
@@ -409,7 +412,7 @@ enum err executor_memory_take(struct executor *e, const struct executor_options 
     size_weights(e);
     uint64_t floats = e->memory.weights / sizeof(float);
     e->memory.local = local_bytes(&options->local, floats);
-    TRY(alloc_device(e, &own, reason));
+    TRY(alloc_device(e, options->memory_max, &own, reason));
     TRY(alloc_host(e));
     TRY(alloc_tables(e));
     TRY(init_graphs(e, options->direct));

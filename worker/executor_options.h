@@ -18,6 +18,7 @@ struct executor_options {
     const struct program *program; /* of one place; NULL: the mesh's; borrowed for the call */
     const struct mesh *mesh;       /* NULL: one place, which has all units; borrowed for the call */
     uint32_t place;                /* of the mesh */
+    uint64_t memory_max;           /* of a device that names no limit of its own; 0: none */
     bool direct;                   /* no graphs (graphs.h): the same bits */
 };
 

@@ -1,11 +1,13 @@
 /* roost-worker: attaches one device to a cluster (worker.h). */
 #include "common/file.h"
+#include "common/memory.h"
 #include "common/rpc/rpc.h"
 #include "common/scene.h"
 #include "common/scoped.h"
 #include "common/settings/config.h"
 #include "common/settings/options.h"
 #include "common/time.h"
+#include "proto/wire.h"
 #include "worker/devices.h"
 #include "worker/text.h"
 #include "worker/worker.h"
@@ -16,6 +18,9 @@
 struct settings {
     char coordinator[257];
     char name[65];
+    char address[WIRE_ADDRESS_BYTES];
+    char advertise[WIRE_ADDRESS_BYTES];
+    uint64_t memory;
     char certs[513];
     bool insecure;
     uint32_t backend; /* enum kernels_backend */
@@ -48,6 +53,13 @@ static const char *const log_levels[] = {"error", "warning", "info", "debug", NU
 static const struct config_field fields[] = {
     {TEXT(coordinator), .min = 3, .initial = "127.0.0.1:7400", .help = "host:port to attach to"},
     {TEXT(name), .help = "name for people; empty: the host's"},
+    {TEXT(address), .help = "host:port to listen at for other workers, for a run with stages; port "
+                            "0: any; empty: nobody can ask this worker, and it gets no stage"},
+    {TEXT(advertise), .help = "host:port where other workers reach it; empty: --address"},
+    {AT(memory), .type = CONFIG_U64, .max = INT64_MAX, .initial = "0",
+     .help =
+         "bytes that it may take for a stage, on a CPU; 0: what its control group has, else the "
+         "machine"},
     {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, worker.crt and worker.key"},
     {AT(insecure), .type = CONFIG_BOOL, .initial = "false", .help = "no TLS; loopback only"},
     {AT(backend), .type = CONFIG_NAME, .names = backends, .initial = "cpu",
@@ -112,6 +124,9 @@ static enum err run(struct settings *settings, struct reason *reason)
     struct worker_config config = {
         .coordinator = settings->coordinator,
         .name = settings->name,
+        .address = settings->address[0] == 0 ? NULL : settings->address,
+        .advertise = settings->advertise[0] == 0 ? NULL : settings->advertise,
+        .memory_bytes = settings->memory > 0 ? settings->memory : memory_limit(),
         .identity = settings->insecure ? NULL : &identity,
         .backend = (enum kernels_backend)settings->backend,
         .data_path = settings->data[0] == 0 ? NULL : settings->data,

@@ -77,7 +77,7 @@ enum {
 
 static const struct argp_option option_rows[] = {
     FLAGS_SET_ROW,
-    {"stages", 'P', "P", 0, "places that the model is cut into (1)", 0},
+    {"stages", 'P', "P", 0, "places that the model is cut into (mesh.stage)", 0},
     {"schedule", 'S', "naive|gpipe|1f1b|interleaved|zb-h1|chimera", 0,
      "who computes what when (1f1b)", 0},
     {"units", 'v', "V", 0, "interleaved: runs of units that a place holds (1)", 0},
@@ -464,8 +464,7 @@ int main(int argc, char **argv)
         "SPEC",
         "Prints the program of a schedule for the run's model as CSV, a line for each place, "
         "checks it and says what it costs: time, idle share, microbatches kept, bytes. It trains "
-        "nothing: "
-        "workers train with one stage; this says what more stages would need.",
+        "nothing; without --stages the mesh is the run's.",
         NULL,
         NULL,
         NULL};

@@ -4,7 +4,8 @@
  *   main     owns the agent, the links to servers and the executor's chunk copies in and out; waits
  *            for events in its inbox. Everything the protocol decides happens here.
  *   compute  runs the executor, one ticket at a time; waits for a ticket, then for units' weights
- *            (`units`); posts an event when a unit's gradients are final.
+ *            (`units`) and for other places' values (peers.h); posts an event when a unit's
+ *            gradients are final. In a mesh it makes the executor of the place, and posts that.
  *   rpc …    gRPC's polling threads; they only post events.
  *   signals  waits for SIGTERM and SIGINT; posts an event.
  *   notice   asks a cloud's metadata service whether the machine goes; posts an event.
@@ -23,6 +24,7 @@
 #include "worker/worker_compute.h"
 #include "worker/worker_join.h"
 #include "worker/worker_link.h"
+#include "worker/worker_places.h"
 
 enum {
     EVENTS_BATCH = 64,
@@ -73,8 +75,14 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         if (err != ERR_OK)
             agent_acquired(worker->agent, worker_now_ms(), effect->acquire.sequence, err, NULL);
         break;
+    case AGENT_GENERATION:
+    case AGENT_KEEP:
+    case AGENT_LEASE:
+    case AGENT_PLACES:
+        worker_places_carry_out(worker, effect);
+        break;
     case AGENT_COMPUTE:
-        worker_compute_begin(worker, &effect->ticket);
+        worker_compute_begin(worker, &(struct worker_task){effect->ticket, effect->place});
         break;
     case AGENT_CANCEL:
         worker_compute_cancel(worker);
@@ -166,6 +174,8 @@ static void on_notice(struct worker *worker, const struct worker_event *event)
             agent_member_lost(worker->agent, worker_now_ms());
         else if (notice.kind == NOTICE_RUN_OVER)
             agent_run_over(worker->agent, worker_now_ms());
+        else if (notice.kind == NOTICE_PLACES)
+            agent_places(worker->agent, worker_now_ms(), &notice.places);
     }
     arena_release(&arena);
 }
@@ -202,21 +212,41 @@ static void on_cloud(struct worker *worker, enum notice_verdict verdict, const c
 }
 
 /* The sentence of the compute thread's error. */
-static void note_failure(struct worker *worker, enum err err)
+static void note_failure(struct worker *worker, const struct agent_result *result)
 {
-    const char *device = executor_failure(worker->run.executor);
-    if (err != ERR_OK && err != ERR_CANCELLED)
+    const struct worker_run *run = &worker->run;
+    enum err err = result->err;
+    if (err == ERR_OK || err == ERR_CANCELLED)
+        return;
+    if (run->executor == NULL)
+        reason_set(&worker->failure, err, "place %u: %s", run->stage, run->refused.text);
+    else if (result->blamed != 0)
+        reason_set(&worker->failure, err, "member %llu has no value for this place",
+                   (unsigned long long)result->blamed);
+    else
         reason_set(&worker->failure, err, "%s",
-                   err == ERR_IO ? device : worker->run.samples.failure.text);
+                   err == ERR_IO ? executor_failure(run->executor) : run->samples.failure.text);
 }
 
 static void note_graphs(struct worker *worker)
 {
-    if (worker->graphs_reported || !executor_refused_graphs(worker->run.executor))
+    const struct executor *executor = worker->run.executor;
+    if (worker->graphs_reported || executor == NULL || !executor_refused_graphs(executor))
         return;
     worker->graphs_reported = true;
     log_warning(worker->config->logger, "device makes no graph",
                 log_text("next", "units are given to it act by act"));
+}
+
+static void on_acquired(struct worker *worker, const struct worker_event *event)
+{
+    struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct acquire_reply reply;
+    enum err err = event->err;
+    if (err == ERR_OK)
+        err = wire_decode_acquire_reply(buf_slice(&event->acquired.response), &arena, &reply, NULL);
+    agent_acquired(worker->agent, worker_now_ms(), event->acquired.sequence, err, &reply);
+    arena_release(&arena);
 }
 
 /* Events of the present stream of a link. */
@@ -262,6 +292,8 @@ static void check_event(const struct worker *worker, const struct worker_event *
     case EVENT_GRADIENT:
         check(event->unit < worker->run.model.units_count);
         break;
+    case EVENT_PLACED:
+    case EVENT_UNREACHABLE:
     case EVENT_COMPUTED:
         check(worker->has_run);
         break;
@@ -277,8 +309,7 @@ static void on_event(struct worker *worker, const struct worker_event *event)
     switch (event->kind) {
     case EVENT_ACQUIRED:
         if (event->origin == worker->membership)
-            agent_acquired(worker->agent, worker_now_ms(), event->acquired.sequence, event->err,
-                           &event->acquired.reply);
+            on_acquired(worker, event);
         break;
     case EVENT_MESSAGE:
         if (from_server(worker, event))
@@ -296,14 +327,23 @@ static void on_event(struct worker *worker, const struct worker_event *event)
         if (event->origin == worker->member_link.number)
             agent_member_lost(worker->agent, worker_now_ms());
         break;
+    case EVENT_PLACED:
+        if (event->made)
+            worker_join_log_memory(worker);
+        agent_placed(worker->agent, worker_now_ms());
+        break;
+    case EVENT_UNREACHABLE:
+        agent_unreachable(worker->agent, worker_now_ms(), event->unreachable.attempt,
+                          event->unreachable.member);
+        break;
     case EVENT_ASKED:
         agent_asked(worker->agent, worker_now_ms(), event->unit);
         break;
     case EVENT_GRADIENT:
-        agent_gradient(worker->agent, worker_now_ms(), event->unit);
+        agent_gradient(worker->agent, worker_now_ms(), event->unit, event->node);
         break;
     case EVENT_COMPUTED:
-        note_failure(worker, event->computed.result.err);
+        note_failure(worker, &event->computed.result);
         push_cost_computed(&worker->push_cost, event->computed.compute_ms);
         note_graphs(worker);
         agent_computed(worker->agent, worker_now_ms(), &event->computed.result);
@@ -442,6 +482,7 @@ static void drain_inbox(struct worker *worker)
 static void worker_release(struct worker *worker)
 {
     worker_links_free(worker);
+    peers_free(worker->peers);
     rpc_channel_free(worker->channel);
     drain_inbox(worker);
     rpc_loop_free(worker->loop);
@@ -457,7 +498,7 @@ static void worker_release(struct worker *worker)
 static enum err worker_init(struct worker *worker)
 {
     struct inbox_limits events = {sizeof(struct worker_event), EVENTS_MAX};
-    struct inbox_limits tickets = {sizeof(struct ticket), 2};
+    struct inbox_limits tickets = {sizeof(struct worker_task), 2};
     snprintf(worker->leave_reason, sizeof worker->leave_reason, "the run is over");
     thread_mutex_init(&worker->units.mutex);
     thread_cond_init(&worker->units.changed);
@@ -470,6 +511,8 @@ static enum err open_channel(struct worker *worker)
 {
     struct rpc_settings settings = rpc_settings_default();
     settings.threads = 1; /* one connection a server: a second thread would only disturb it */
+    if (worker->config->address != NULL)
+        peers_settings(&settings);
     TRY(rpc_loop_new(&settings, &worker->loop));
     return rpc_channel_new(worker->loop, worker->config->coordinator, worker->config->identity,
                            &worker->channel, &worker->failure);

@@ -86,6 +86,9 @@ enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply)
     snprintf(wanted.device, sizeof wanted.device, "%s", worker->run.kernels->name);
     memcpy(wanted.fingerprint, worker->run.fingerprint.bytes, WIRE_DIGEST_BYTES);
     memcpy(wanted.data_digest, worker->run.data_digest.bytes, WIRE_DIGEST_BYTES);
+    wanted.memory_bytes = worker->run.memory_bytes;
+    if (worker->peers != NULL)
+        snprintf(wanted.address, sizeof wanted.address, "%s", peers_address(worker->peers));
     TRY(wire_encode_join_request(&wanted, &request));
     TRY(call(worker, (struct call_path){"/roost.v1.Cluster/Join", CALL_MS}, buf_slice(&request),
              &response, &worker->failure));
@@ -147,12 +150,11 @@ static void acquire_answered(void *owner, enum err err, struct slice response,
 {
     (void)reason;
     struct open_call *call = owner;
-    struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct worker_event event = {.kind = EVENT_ACQUIRED, .err = err, .origin = call->membership};
     event.acquired.sequence = call->sequence;
+    event.acquired.response = (struct buf){.bytes_max = WIRE_CONTROL_BYTES_MAX};
     if (err == ERR_OK)
-        event.err = wire_decode_acquire_reply(response, &arena, &event.acquired.reply, NULL);
-    arena_release(&arena);
+        event.err = buf_append(&event.acquired.response, response.data, response.bytes);
     worker_post(call->worker, &event);
     end_call(call, err);
 }

@@ -1,6 +1,8 @@
 /* The hooks of the executor, and main's calls to them. */
 #include "worker/worker_compute.h"
 
+#include "common/scoped.h"
+
 /* ---- on the compute thread ---- */
 
 static enum err hook_pull(void *context, uint32_t unit)
@@ -28,8 +30,54 @@ static enum err hook_ask(void *context, uint32_t unit)
 
 static enum err hook_push(void *context, uint32_t unit, struct node node)
 {
-    (void)node; /* the ticket's: a worker has all units */
-    worker_post(context, &(struct worker_event){.kind = EVENT_GRADIENT, .unit = unit});
+    worker_post(context,
+                &(struct worker_event){.kind = EVENT_GRADIENT, .unit = unit, .node = node});
+    return ERR_OK;
+}
+
+/* On a CPU the device's memory is the host's. */
+static bool is_host(const struct kernels *kernels)
+{
+    return kernels->in == kernels;
+}
+
+static enum err hook_send(void *context, const struct executor_value *value, const void *memory)
+{
+    struct worker *worker = context;
+    const struct kernels *kernels = worker->run.kernels;
+    if (is_host(kernels))
+        return peers_give(worker->peers, value, memory);
+    scoped(free_scoped) void *bytes = malloc(value->bytes);
+    if (bytes == NULL)
+        return ERR_NOMEM;
+    kernels->copy_out(kernels, bytes, memory, value->bytes);
+    return peers_give(worker->peers, value, bytes);
+}
+
+static enum err take_value(struct worker *worker, const struct executor_value *value,
+                           void *ret_bytes)
+{
+    struct units *units = &worker->units;
+    uint64_t begin_ns = time_now_ns();
+    enum err err = peers_take(worker->peers, value, ret_bytes);
+    thread_lock(&units->mutex);
+    units->waited_ns += time_now_ns() - begin_ns;
+    thread_unlock(&units->mutex);
+    worker->blamed = err == ERR_OK || err == ERR_CANCELLED ? 0 : peers_blamed(worker->peers);
+    return err;
+}
+
+static enum err hook_receive(void *context, const struct executor_value *value, void *memory)
+{
+    struct worker *worker = context;
+    const struct kernels *kernels = worker->run.kernels;
+    if (is_host(kernels))
+        return take_value(worker, value, memory);
+    scoped(free_scoped) void *bytes = malloc(value->bytes);
+    if (bytes == NULL)
+        return ERR_NOMEM;
+    TRY(take_value(worker, value, bytes));
+    kernels->copy_in(kernels, memory, bytes, value->bytes);
     return ERR_OK;
 }
 
@@ -51,21 +99,39 @@ static uint64_t computed_ms(struct worker *worker, uint64_t begin_ns)
     return all_ns > waited_ns ? (all_ns - waited_ns) / 1000000 : 0;
 }
 
-static void compute_ticket(struct worker *worker, const struct ticket *ticket)
+/* In a mesh of several places, the executor may be another place's. */
+static enum err take_place(struct worker *worker, const struct place *place)
 {
+    if (place->stages <= 1)
+        return ERR_OK;
+    struct worker_event event = {.kind = EVENT_PLACED};
+    TRY(worker_run_place(&worker->run, place->stage, &event.made));
+    worker_post(worker, &event);
+    return ERR_OK;
+}
+
+static void compute_ticket(struct worker *worker, const struct worker_task *task)
+{
+    const struct ticket *ticket = &task->ticket;
     struct executor_hooks hooks = {
         .context = worker,
         .ask = hook_ask,
         .pull = hook_pull,
         .push = hook_push,
         .cancelled = hook_cancelled,
+        .send = hook_send,
+        .receive = hook_receive,
     };
     struct executor_samples samples = samples_source(&worker->run.samples);
     struct executor_loss loss = {0};
     struct worker_event event = {.kind = EVENT_COMPUTED};
     struct agent_result *result = &event.computed.result;
     uint64_t begin_ns = time_now_ns();
-    result->err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
+    worker->blamed = 0;
+    result->err = take_place(worker, &task->place);
+    if (result->err == ERR_OK)
+        result->err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
+    result->blamed = worker->blamed;
     if (worker->run.async && ticket->kind == TICKET_TRAIN && result->err == ERR_OK)
         result->scale =
             whole_scale(&worker->run.scaling, worker->run.spec.optimizer.clip_norm, loss.samples);
@@ -79,11 +145,11 @@ static void compute_ticket(struct worker *worker, const struct ticket *ticket)
 void worker_compute_main(void *argument)
 {
     struct worker *worker = argument;
-    struct ticket ticket;
+    struct worker_task task;
     size_t count;
     check(thread_is_current(&worker->compute));
-    while (inbox_take(worker->tickets, TIME_NEVER, 1, &ticket, &count) == ERR_OK)
-        compute_ticket(worker, &ticket);
+    while (inbox_take(worker->tickets, TIME_NEVER, 1, &task, &count) == ERR_OK)
+        compute_ticket(worker, &task);
 }
 
 /* ---- on main ---- */
@@ -97,8 +163,9 @@ static void units_reset(struct worker *worker)
     thread_unlock(&worker->units.mutex);
 }
 
-void worker_compute_begin(struct worker *worker, const struct ticket *ticket)
+void worker_compute_begin(struct worker *worker, const struct worker_task *task)
 {
+    const struct ticket *ticket = &task->ticket;
     units_reset(worker);
     worker->run.samples.member = worker->member; /* the compute thread waits for its ticket */
     worker->run.samples.secret = worker->secret;
@@ -107,7 +174,7 @@ void worker_compute_begin(struct worker *worker, const struct ticket *ticket)
     log_debug(worker->config->logger, "ticket begun", log_uint("step", ticket->step),
               log_uint("slot", node_first(ticket->node)),
               log_uint("slots", UINT64_C(1) << ticket->node.level), log_uint("kind", ticket->kind));
-    check(inbox_post(worker->tickets, ticket) == ERR_OK); /* one at a time */
+    check(inbox_post(worker->tickets, task) == ERR_OK); /* one at a time */
 }
 
 void worker_compute_ready(struct worker *worker, uint32_t unit)
@@ -126,4 +193,6 @@ void worker_compute_cancel(struct worker *worker)
     worker->units.cancelled = true;
     thread_wake_all(&worker->units.changed);
     thread_unlock(&worker->units.mutex);
+    if (worker->peers != NULL)
+        peers_cancel(worker->peers);
 }

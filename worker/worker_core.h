@@ -10,6 +10,7 @@
 #include "common/time.h"
 #include "worker/agent.h"
 #include "worker/notice_watch.h"
+#include "worker/peers.h"
 #include "worker/push_cost.h"
 #include "worker/worker_config.h"
 #include "worker/worker_run.h"
@@ -23,7 +24,9 @@ enum worker_event_kind {
     EVENT_STREAM_CLOSED, /* of a server */
     EVENT_NOTICE,        /* message of the member stream */
     EVENT_MEMBER_CLOSED,
-    EVENT_ASKED, /* streamed: for a unit's weights */
+    EVENT_PLACED,      /* the executor is that of the ticket's place */
+    EVENT_UNREACHABLE, /* a member of a lease */
+    EVENT_ASKED,       /* streamed: for a unit's weights */
     EVENT_GRADIENT,
     EVENT_COMPUTED,
     EVENT_SIGNAL,
@@ -38,11 +41,18 @@ struct worker_event {
     union {
         struct {
             uint64_t sequence;
-            struct acquire_reply reply;
+            struct buf response; /* owned */
         } acquired;
         struct rpc_message *message; /* a reference */
         char *why;                   /* how a stream ended; owned, may be NULL */
-        uint32_t unit;
+        struct {
+            uint32_t unit;
+            struct node node; /* of a gradient */
+        };
+        bool made; /* the executor of a place, for this ticket */
+        struct {
+            uint64_t attempt, member;
+        } unreachable;
         struct {
             struct agent_result result;
             uint64_t compute_ms; /* without waiting for weights */
@@ -68,7 +78,7 @@ struct units {
     struct thread_cond changed;
     bool *ready;
     bool cancelled;
-    uint64_t waited_ns; /* by compute, for this ticket's */
+    uint64_t waited_ns; /* by compute, for this ticket's and for values of other places */
 };
 
 struct worker {
@@ -82,6 +92,8 @@ struct worker {
     struct worker_run run;
     bool has_run;
     struct agent *agent;
+    struct peers *peers;   /* other places of a mesh; NULL: there are none, or nobody may ask */
+    uint64_t blamed;       /* the compute thread's: whom the newest value did not come from */
     uint32_t wire_version; /* spoken with this coordinator */
     uint64_t membership;   /* rises with each join */
     uint64_t stream_count; /* opened so far */
@@ -96,7 +108,8 @@ struct worker {
     struct push_cost push_cost;
     char leave_reason[NOTICE_TEXT_BYTES + 32];
     struct rand_state jitter;
-    bool graphs_reported; /* that the device refused one */
+    uint64_t memory_logged; /* the most that an executor has taken */
+    bool graphs_reported;   /* that the device refused one */
     bool stopped;
     enum err stop;
     struct reason failure; /* the newest sentence that came with an error */
@@ -114,6 +127,8 @@ static inline void worker_event_release(const struct worker_event *event)
         rpc_message_unref(event->message);
     if (event->kind == EVENT_STREAM_CLOSED || event->kind == EVENT_MEMBER_CLOSED)
         free(event->why);
+    if (event->kind == EVENT_ACQUIRED)
+        free(event->acquired.response.data);
 }
 
 /* Posts the event into main's inbox, with what it owns. Any thread. */

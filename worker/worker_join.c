@@ -4,10 +4,14 @@
 #include "common/scoped.h"
 #include "worker/worker_calls.h"
 #include "worker/worker_link.h"
+#include "worker/worker_places.h"
 
-static void log_memory(const struct worker *worker)
+void worker_join_log_memory(struct worker *worker)
 {
     struct executor_memory memory = executor_memory(worker->run.executor);
+    if (memory.total <= worker->memory_logged)
+        return;
+    worker->memory_logged = memory.total;
     log_info(worker->config->logger, "memory taken", log_uint("weights_bytes", memory.weights),
              log_uint("gradients_bytes", memory.gradients),
              log_uint("activations_bytes", memory.activations),
@@ -23,6 +27,7 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
                    ? ERR_OK
                    : reason_set(&worker->failure, ERR_SPEC_DIFFERS, "another run was started");
     struct worker_run_options options = {
+        .memory_bytes = worker->config->memory_bytes,
         .backend = worker->config->backend,
         .data_path = worker->config->data_path,
         .channel = worker->channel,
@@ -30,7 +35,9 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
     };
     TRY(worker_run_open(description, &options, &worker->run, &worker->failure));
     worker->has_run = true;
-    log_memory(worker);
+    if (worker->run.executor != NULL)
+        worker_join_log_memory(worker);
+    TRY(worker_places_open(worker));
     worker->units.ready = calloc(worker->run.model.units_count, sizeof *worker->units.ready);
     struct agent_config agent = {
         .model = &worker->run.model,
@@ -38,6 +45,7 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
         .weights_codec = worker->run.weights_codec,
         .async = worker->run.async,
         .streamed = worker->run.spec.train.residency.weights == SPEC_STREAMED,
+        .mesh = worker->run.spec.mesh,
         .seed = rand_next(&worker->jitter),
     };
     return worker->units.ready == NULL ? ERR_NOMEM : agent_new(&agent, &worker->agent);

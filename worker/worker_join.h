@@ -4,6 +4,9 @@
 
 #include "worker/worker_core.h"
 
+/* What the executor has taken, when it is more than was logged before: places change often. */
+void worker_join_log_memory(struct worker *worker);
+
 /* Builds the run that was described, and the agent. When it is called again, it only checks that
  * the run is the same. */
 enum err worker_join_run(struct worker *worker, const struct describe_reply *description) MUST_USE;

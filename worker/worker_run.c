@@ -18,9 +18,12 @@ static enum err open_kernels(struct worker_run *run, const struct worker_run_opt
         .gemm_core = run->spec.train.gemm_core,
         .gemm_threads = (int)run->spec.train.threads,
     };
-    return kernels_new(&kernels, &run->kernels, reason->text, sizeof reason->text)
-               ? ERR_OK
-               : ERR_UNSUPPORTED;
+    struct kernels_memory device;
+    if (!kernels_new(&kernels, &run->kernels, reason->text, sizeof reason->text))
+        return ERR_UNSUPPORTED;
+    run->kernels->memory(run->kernels, &device);
+    run->memory_bytes = device.total > 0 ? device.total : options->memory_bytes;
+    return ERR_OK;
 }
 
 static enum err open_samples(struct worker_run *run, const struct describe_reply *description,
@@ -47,7 +50,12 @@ static enum err open_samples(struct worker_run *run, const struct describe_reply
     return ERR_OK;
 }
 
-static enum err open_executor(struct worker_run *run, struct reason *reason)
+static bool has_places(const struct worker_run *run)
+{
+    return run->mesh.places > 1;
+}
+
+static enum err open_executor(struct worker_run *run, uint32_t place, struct reason *reason)
 {
     const struct spec_train *train = &run->spec.train;
     struct executor_options options = {
@@ -56,8 +64,21 @@ static enum err open_executor(struct worker_run *run, struct reason *reason)
         .train = train,
         .node_slots_max = train->node_slots == 0 ? train->slots : train->node_slots,
         .local = local_settings_of(&run->spec),
+        .mesh = has_places(run) ? &run->mesh : NULL,
+        .place = place,
+        .memory_max = run->memory_bytes,
     };
     return executor_new(&options, &run->executor, reason);
+}
+
+/* The coordinator refuses such a run. */
+static enum err check_mesh(const struct worker_run *run, struct reason *reason)
+{
+    uint64_t runs = (uint64_t)run->mesh.places * run->mesh.runs;
+    if (runs <= run->model.units_count)
+        return ERR_OK;
+    return reason_set(reason, ERR_INVALID, "the run's mesh needs %u units, and its model has %u",
+                      (unsigned)runs, run->model.units_count);
 }
 
 static enum err open_all(const struct describe_reply *description,
@@ -68,6 +89,8 @@ static enum err open_all(const struct describe_reply *description,
     run->number = description->run;
     TRY(spec_parse(text, "the run's spec", NULL, &run->spec, reason));
     TRY(model_init(&run->model, &run->spec.model, reason));
+    run->mesh = mesh_of(&run->spec);
+    TRY(check_mesh(run, reason));
     TRY(open_kernels(run, options, reason));
     TRY(open_samples(run, description, options, reason));
     const struct fingerprint_options probe = {.kernels = run->kernels,
@@ -75,7 +98,8 @@ static enum err open_all(const struct describe_reply *description,
                                               .train = &run->spec.train,
                                               .held_out = description->validation_samples};
     TRY(fingerprint_probe(&probe, &run->fingerprint, reason));
-    TRY(open_executor(run, reason));
+    if (!has_places(run))
+        TRY(open_executor(run, 0, reason));
     run->async = run->spec.consistency.kind == SPEC_ASYNC;
     if (run->async) {
         TRY(whole_init(&run->pushing, run->executor, &run->model));
@@ -97,6 +121,18 @@ enum err worker_run_open(const struct describe_reply *description,
     worker_run_release(ret_run);
     *ret_run = (struct worker_run){0};
     return err;
+}
+
+enum err worker_run_place(struct worker_run *run, uint32_t stage, bool *ret_made)
+{
+    *ret_made = run->executor == NULL || run->stage != stage;
+    if (!*ret_made)
+        return ERR_OK;
+    executor_free(run->executor); /* first: there is memory for one */
+    run->executor = NULL;
+    run->stage = stage;
+    run->refused = (struct reason){0};
+    return open_executor(run, stage, &run->refused);
 }
 
 void worker_run_release(struct worker_run *run)

@@ -5,6 +5,7 @@
 #include "common/digest.h"
 #include "common/log.h"
 #include "worker/executor.h"
+#include "worker/program/mesh.h"
 #include "worker/samples.h"
 #include "worker/whole.h"
 
@@ -12,6 +13,7 @@ struct worker_run_options {
     enum kernels_backend backend;
     const char *data_path;       /* overrides the spec's; NULL: the spec's */
     struct rpc_channel *channel; /* to the coordinator, for served samples */
+    uint64_t memory_bytes;       /* of the host, that a place may take; 0: not known */
     const struct logger *logger;
 };
 
@@ -22,7 +24,13 @@ struct worker_run {
     const struct kernels *kernels;
     struct data *data; /* NULL: served */
     struct samples samples;
+    struct mesh mesh;
+    uint64_t memory_bytes; /* of the device, likewise */
+    /* Of the whole model; with several places of the one that the newest ticket is for, and NULL
+     * before: the compute thread makes it. */
     struct executor *executor;
+    uint32_t stage;        /* that it is of */
+    struct reason refused; /* why the newest one could not be made */
     bool async;
     struct whole pushing; /* async: of the main thread */
     struct whole scaling; /* async: of the compute thread */
@@ -37,6 +45,9 @@ struct worker_run {
 enum err worker_run_open(const struct describe_reply *description,
                          const struct worker_run_options *options, struct worker_run *ret_run,
                          struct reason *reason) MUST_USE;
+/* Makes the executor of that place, unless it is there. The compute thread. The errors of
+ * executor_new(), with the sentence in run->refused. */
+enum err worker_run_place(struct worker_run *run, uint32_t stage, bool *ret_made) MUST_USE;
 void worker_run_release(struct worker_run *run); /* {0} is fine */
 
 #endif

@@ -40,7 +40,8 @@ struct accepted {
     int file;
     bool proved, closing, gone; /* the table's lock */
     enum tls_role role;
-    int64_t ends_s; /* the certificate; the table's lock */
+    int64_t ends_s;      /* the certificate; the table's lock */
+    struct digest shown; /* the same */
     atomic_uint references;
     atomic_uint_fast64_t certificate, bytes;
     atomic_llong unfinished_bytes;
@@ -306,6 +307,7 @@ void accepted_proved(struct accepted *accepted, const struct tls_peer *peer)
     atomic_store(&accepted->certificate, peer->certificate);
     accepted->role = peer->holder.role;
     accepted->ends_s = peer->ends_s;
+    accepted->shown = peer->shown;
     accepted->proved = true;
     if (!room)
         close_locked(accepted);
@@ -342,6 +344,16 @@ int64_t accepted_ends_s(struct accepted *accepted)
     int64_t ends_s = accepted->ends_s;
     thread_unlock(&accepted->table->lock);
     return ends_s;
+}
+
+struct digest accepted_shown(struct accepted *accepted)
+{
+    if (accepted == NULL)
+        return (struct digest){{0}};
+    thread_lock(&accepted->table->lock);
+    struct digest shown = accepted->shown;
+    thread_unlock(&accepted->table->lock);
+    return shown;
 }
 
 /* ---- Bytes ---- */

@@ -64,6 +64,7 @@ void accepted_call_end(struct accepted *take_accepted, uint64_t begun_bytes,
                        size_t message_bytes_max);
 uint64_t accepted_certificate(const struct accepted *accepted); /* 0: none */
 int64_t accepted_ends_s(struct accepted *accepted);             /* that certificate; 0: none */
+struct digest accepted_shown(struct accepted *accepted);        /* all of it; zeros: none */
 uint64_t accepted_bytes(const struct accepted *accepted);       /* received so far */
 /* A message of so many bytes is with its receiver, or was sent to the peer, which confirms it. */
 void accepted_delivered(struct accepted *accepted, size_t bytes);

@@ -27,6 +27,7 @@
 #include "common/rpc/tls.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 /* Once per process, before any other thread: allocator settings for large messages, TLS 1.3 only.
  * `log` = the library's own complaints (refused handshakes) go to stderr, a line of level debug
@@ -89,6 +90,7 @@ struct rpc_peer {
     struct tls_holder holder;
     uint64_t certificate; /* a digest of its number and issuer; 0: none */
     int64_t ends_s;       /* when it does; 0: there is none */
+    struct digest shown;  /* the SHA-256 of all of it; zeros: none */
     char address[64];     /* "127.0.0.1:41022" or "[::1]:41022" */
 };
 
@@ -187,6 +189,11 @@ struct rpc_server_config {
 enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_server **ret_server,
                         struct reason *reason) MUST_USE;
 unsigned rpc_server_port(const struct rpc_server *server);
+/* Whether "host:port" is all addresses of the machine: others would look for it on their own. */
+static inline bool rpc_is_everywhere(const char *address)
+{
+    return strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0;
+}
 /* Refuses new calls and tells clients; open ones go on. Any thread, not a callback. */
 void rpc_server_drain(struct rpc_server *server);
 /* Drains, cancels open calls, and waits until every event has been delivered. Requests not answered
@@ -212,6 +219,11 @@ struct rpc_channel;
 enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
                          const struct tls_identity *identity, struct rpc_channel **ret_channel,
                          struct reason *reason) MUST_USE;
+/* The same to a worker, whose certificate names no address: it is the one that shows the
+ * certificate of that SHA-256, and nobody else. Without TLS `shown` does not count. */
+enum err rpc_channel_new_worker(struct rpc_loop *loop, const char *address,
+                                const struct tls_identity *identity, const struct digest *shown,
+                                struct rpc_channel **ret_channel, struct reason *reason) MUST_USE;
 /* Cancels its calls and streams, waits until every event has been delivered. Not in a callback. */
 void rpc_channel_free(struct rpc_channel *channel); /* NULL is fine */
 const char *rpc_channel_address(const struct rpc_channel *channel);

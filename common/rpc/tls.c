@@ -1,7 +1,6 @@
 /* Certificates with OpenSSL 3: names, checks, issuing. The files are tls_dir.c's matter. */
 #include "common/rpc/tls.h"
 
-#include "common/digest.h"
 #include "common/scoped.h"
 #include "common/time.h"
 
@@ -251,6 +250,8 @@ static void proved(const SSL *connection, const struct watch *watch)
     ignore(holder_of(certificate, "certificate", &peer.holder, NULL));
     peer.certificate = certificate_digest(certificate);
     peer.ends_s = seconds_of(X509_get0_notAfter(certificate));
+    /* without memory it stays zeros, which is nobody's */
+    (void)X509_digest(certificate, EVP_sha256(), peer.shown.bytes, NULL);
     watch->observer->proved(watch->owner, &peer);
 }
 
@@ -604,6 +605,15 @@ static enum err host_add(struct tls_hosts *hosts, const GENERAL_NAME *name)
     else if (count < sizeof text)
         memcpy(text, bytes, count);
     return text[0] == 0 ? ERR_OK : tls_hosts_add(hosts, text, NULL);
+}
+
+enum err tls_certificate_digest(struct slice certificate, struct digest *ret_digest)
+{
+    scoped(chain_release) struct chain chain = {0};
+    TRY(chain_parse(certificate, "certificate", &chain, NULL));
+    return X509_digest(chain.certificates[0], EVP_sha256(), ret_digest->bytes, NULL) == 1
+               ? ERR_OK
+               : ERR_NOMEM;
 }
 
 enum err tls_hosts_of(struct slice certificate, struct tls_hosts *ret_hosts)

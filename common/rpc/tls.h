@@ -15,7 +15,7 @@
 #ifndef ROOST_COMMON_RPC_TLS_H
 #define ROOST_COMMON_RPC_TLS_H
 
-#include "common/buf.h"
+#include "common/digest.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -64,12 +64,13 @@ struct tls_holder {
 enum err tls_holder_of_uri(const char *uri, struct tls_holder *ret_holder,
                            struct reason *reason) MUST_USE;
 
-/* Whom a peer's certificate names, which certificate it is, a digest of its number, never 0, and
- * when it ends. */
+/* Whom a peer's certificate names, which certificate it is, a digest of its number, never 0, when
+ * it ends, and the SHA-256 of all of it. */
 struct tls_peer {
     struct tls_holder holder;
     uint64_t certificate;
     int64_t ends_s;
+    struct digest shown;
 };
 
 /* What happens on a connection of this process that is watched. Any thread, but of one connection
@@ -171,6 +172,10 @@ struct tls_request {
 enum err tls_issue(struct slice ca, struct slice ca_key, const struct tls_request *request,
                    struct buf *ret_certificate, struct buf *ret_key,
                    struct reason *reason) MUST_USE;
+
+/* The SHA-256 of a certificate (PEM; the first one), as in struct tls_peer. ERR_UNTRUSTED: it is
+ * none. */
+enum err tls_certificate_digest(struct slice certificate, struct digest *ret_digest) MUST_USE;
 
 /* The names and addresses of a server's certificate, without those that each has. */
 struct tls_hosts {

@@ -9,6 +9,7 @@
 #include "common/file.h"
 #include "common/files/run_directory.h"
 #include "common/files/step_log.h"
+#include "common/memory.h"
 #include "common/model/model.h"
 #include "common/rand.h"
 #include "common/scoped.h"
@@ -310,8 +311,13 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
         return child_start(child, reason);
     char device[16];
     snprintf(device, sizeof device, "%u", number);
+    char memory[24];
+    snprintf(memory, sizeof memory, "%" PRIu64, memory_limit() / up->options->workers);
     const char *own[] = {"--coordinator", up->address, "--backend", up->options->backend,
-                         "--device",      device,      NULL};
+                         "--device",      device,      "--address", "127.0.0.1:0",
+                         "--memory",      memory,      NULL};
+    if (up->launch.spec.mesh.stages <= 1)
+        own[6] = NULL; /* nobody asks it */
     return start_process(up, "roost-worker", name, own, reason);
 }
 

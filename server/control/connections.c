@@ -96,6 +96,14 @@ static void send_notice(const struct connection *connection, const struct member
     ignore(err); /* the end of a closed stream is under way; a full stream gets the next notice */
 }
 
+void connections_notice_one(const struct connections *connections, uint64_t member,
+                            const struct member_notice *notice)
+{
+    const struct connection *connection = connections_member(connections, member);
+    if (connection != NULL)
+        send_notice(connection, notice);
+}
+
 void connections_notice(const struct connections *connections, const struct member_notice *notice)
 {
     for (size_t i = 0; i < connections->member_count; i++)

@@ -31,6 +31,9 @@ void connections_send_away(struct connections *connections, struct connection *c
 
 /* To all members. A member whose stream is full gets the next notice; one whose stream is closed is
  * about to be lost. */
+/* To that member, if it is there. */
+void connections_notice_one(const struct connections *connections, uint64_t member,
+                            const struct member_notice *notice);
 void connections_notice(const struct connections *connections, const struct member_notice *notice);
 /* A command must not be lost. When it cannot be sent, the stream is ended, and over the server's
  * next stream the coordinator sends all that the server misses. */

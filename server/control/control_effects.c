@@ -369,9 +369,25 @@ static void carry_out_answer(struct control *control, const struct effect *effec
     if (call == NULL)
         return; /* nobody waits for it any more; the member asks again and gets the same answer */
     enum err err = effect->answer.err;
+    struct acquire_reply reply = effect->answer.reply;
+    struct peer peers[WIRE_PLACES_MAX];
+    uint64_t attempt;
+    if (reply.place.stages > 0)
+        coordinator_places(control->coordinator, reply.ticket.attempt, peers, &reply.places);
+    reply.leases = &attempt;
+    reply.lease_count =
+        coordinator_lease(control->coordinator, effect->answer.member, &attempt) ? 1 : 0;
     if (err == ERR_OK)
-        err = wire_encode_acquire_reply(&effect->answer.reply, &response);
+        err = wire_encode_acquire_reply(&reply, &response);
     replies_send(call, err, &response);
+}
+
+static void notice_places(struct control *control, const struct effect *effect)
+{
+    struct peer peers[WIRE_PLACES_MAX];
+    struct member_notice notice = {.kind = NOTICE_PLACES, .text = ""};
+    coordinator_places(control->coordinator, effect->places.attempt, peers, &notice.places);
+    connections_notice_one(&control->connections, effect->places.member, &notice);
 }
 
 static void carry_out_word(struct control *control, const struct effect *effect)
@@ -391,6 +407,9 @@ static void carry_out_word(struct control *control, const struct effect *effect)
         break;
     case EFFECT_NOTICE:
         connections_notice(&control->connections, &effect->notice);
+        break;
+    case EFFECT_PLACES:
+        notice_places(control, effect);
         break;
     case EFFECT_ADOPT:
         record_rewind(&control->record, effect->adopted.version);

@@ -4,6 +4,7 @@
 #include "common/files/checkpoint.h"
 #include "common/scoped.h"
 #include "kernels/kernels.h"
+#include "server/control/control_mesh.h"
 #include "server/disk/prepared.h"
 
 #include <string.h>
@@ -62,6 +63,8 @@ static void fill_settings(struct control_run *run)
         .validation_samples = control_run_held_out(run),
         .cut_every = spec->checkpoint.every_steps,
         .cut_bytes = prepared_cut_bytes(spec, &run->model),
+        .place_count = spec->mesh.stages,
+        .places = run->places,
         .seal = seal_settings_of_spec(spec),
         .parameter_count = run->model.parameters_count,
         .parameters = run->parameters,
@@ -81,6 +84,7 @@ static enum err fill_run(struct control_run *run, struct reason *reason)
                    &run->spec, reason));
     TRY(model_init(&run->model, &run->spec.model, reason));
     TRY(fill_parameters(run));
+    TRY(control_mesh_places(&run->spec, &run->model, &run->places, reason));
     TRY(buf_printf(&path, "%s/checkpoints", run->stored.directory));
     run->checkpoint_dir = strndup((const char *)path.data, path.bytes);
     if (run->checkpoint_dir == NULL)
@@ -115,6 +119,7 @@ void control_run_free(struct control_run *run)
     store_run_release(&run->stored);
     model_release(&run->model);
     free(run->parameters);
+    free(run->places);
     free(run->checkpoint_dir);
     free(run);
 }

@@ -16,6 +16,7 @@ struct control_run {
     struct spec spec;
     struct model model;
     struct map_parameter *parameters; /* one for each of the model's */
+    struct coordinator_place *places; /* of the mesh; NULL: it has one */
     char *checkpoint_dir;
     struct coordinator_run settings; /* points into the rest */
 };

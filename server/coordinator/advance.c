@@ -9,6 +9,7 @@
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/overdue.h"
+#include "server/coordinator/places.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/standstill.h"
 #include "server/coordinator/steps.h"
@@ -28,7 +29,8 @@ enum { AGAIN_MS = 1000 /* until another attempt at a cut, while a server is away
 void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                          enum member_state state, const char *why)
 {
-    uint32_t leases = tickets_drop_member(&coordinator->run.tickets, now_ms, member->id);
+    uint32_t leases = tickets_drop_member(&coordinator->run.tickets, now_ms, member->id) +
+                      places_lost(coordinator, now_ms, member);
     audits_lost(&coordinator->run, member->id, 0);
     bool lost = state != MEMBER_LEFT && state != MEMBER_PREEMPTED;
     effects_log(
@@ -77,19 +79,28 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
     send_ticket(coordinator, member);
 }
 
-static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
+/* Free tickets, to members that each compute all of one. */
+static void grant_parked(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
-    if (coordinator->members.parked_count == 0 || run->fingerprint_late ||
-        (run->phase != PHASE_STEPS && run->phase != PHASE_LAST) ||
-        !servers_connected(&coordinator->servers))
-        return;
     struct member *member = members_first_parked(&coordinator->members);
     while (member != NULL && (tickets_any(&run->tickets, now_ms) || audits_wait(run))) {
         struct member *next = members_next_parked(&coordinator->members, member);
         grant(coordinator, now_ms, member);
         member = next;
     }
+}
+
+static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    if (run->fingerprint_late || (run->phase != PHASE_STEPS && run->phase != PHASE_LAST) ||
+        !servers_connected(&coordinator->servers))
+        return;
+    if (run->gangs.places > 0)
+        places_grant(coordinator, now_ms);
+    else
+        grant_parked(coordinator, now_ms);
     if (coordinator->members.parked_count > 0) {
         uint64_t overdue_ms = tickets_overdue_ms(&run->tickets);
         run_due(coordinator, overdue_ms > now_ms ? overdue_ms : UINT64_MAX);
@@ -122,6 +133,7 @@ void advance_run(struct coordinator *coordinator, uint64_t now_ms)
     generation_ask(coordinator, now_ms);
     commit_try(coordinator, now_ms);
     ending_try(coordinator);
+    places_sweep(coordinator, now_ms);
     answer_parked(coordinator, now_ms);
     overdue_note(coordinator, now_ms);
 }
@@ -268,4 +280,5 @@ void advance_check(struct coordinator *coordinator)
     check(run->cuts.newest.name.version <= run->steps.version);
     check(commit_is_acknowledged(coordinator) || run->steps.commit.step + 1 == run->steps.version);
     tickets_check(&run->tickets);
+    gangs_check(&run->gangs);
 }

@@ -9,6 +9,7 @@
 #include "server/coordinator/hello.h"
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/places.h"
 #include "server/coordinator/reports.h"
 #include "server/coordinator/rivals.h"
 #include "server/coordinator/run.h"
@@ -342,6 +343,7 @@ static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint6
     if (member == NULL)
         return;
     tickets_drop_member(&coordinator->run.tickets, now_ms, previous);
+    places_lost(coordinator, now_ms, member);
     audits_lost(&coordinator->run, previous, 0);
     if (member->parked)
         send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
@@ -479,7 +481,8 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
         send_answer(coordinator, member, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
         return ERR_OK;
     }
-    if (again && tickets_find(&run->tickets, member->ticket.attempt) != NULL) {
+    if (again && (tickets_find(&run->tickets, member->ticket.attempt) != NULL) &&
+        (run->gangs.places == 0 || places_hold(run, member))) {
         /* P1: acquire asked again returns the lease already given. */
         send_ticket(coordinator, member);
         return ERR_OK;
@@ -529,42 +532,42 @@ static enum err ticket_valid(const struct run *run, const struct complete_reques
         return node_valid(ticket->node, run->settings.slots) ? ERR_OK : ERR_MALFORMED;
     if (ticket->node.level != 0 || ticket->node.index >= pieces)
         return ERR_MALFORMED;
-    return request->outcome == ERR_OK && !result_fits(&run->settings, request) ? ERR_MALFORMED
-                                                                               : ERR_OK;
+    bool brings = request->outcome == ERR_OK && /* the place that has the last unit */
+                  (run->gangs.places == 0 || request->place.stage == run->gangs.places - 1);
+    return brings && !result_fits(&run->settings, request) ? ERR_MALFORMED : ERR_OK;
 }
 
 /* A version whose held-out loss is not finite has no row of validation; nobody waits for one. */
 static void add_result(struct coordinator *coordinator, const struct member *member,
-                       const struct complete_request *request)
+                       const struct ticket *ticket, const struct validation_result *result)
 {
     struct run *run = &coordinator->run;
-    const struct validation_result result = {request->loss_sum, request->sample_count,
-                                             request->correct_count};
-    if (__builtin_isfinite(request->loss_sum)) {
-        validation_add(&run->validation, request->ticket.node.index, &result);
+    if (__builtin_isfinite(result->loss_sum)) {
+        validation_add(&run->validation, ticket->node.index, result);
         return;
     }
     validation_stop(&run->validation);
     effects_log(&coordinator->effects, true,
                 "validation not finite  worker=%s version=%llu next=none of this version",
-                member->own.name, (unsigned long long)request->ticket.version);
+                member->own.name, (unsigned long long)ticket->version);
 }
 
-static void complete_ok(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
-                        const struct complete_request *request)
+/* The ticket is done. Returns the slots that this made done. */
+static uint32_t take_done(struct coordinator *coordinator, uint64_t now_ms,
+                          const struct member *member, const struct ticket *ticket,
+                          const struct validation_result *result)
 {
     struct run *run = &coordinator->run;
-    const struct ticket *ticket = &request->ticket;
     bool train = ticket->kind == TICKET_TRAIN;
     bool open = train ? run->phase == PHASE_STEPS : run->validation.running;
     if (!open)
-        return;
+        return 0;
     if (!train)
-        add_result(coordinator, member, request);
+        add_result(coordinator, member, ticket, result);
     uint32_t done = tickets_done(&run->tickets, now_ms, ticket);
     if (train && run->settings.async && done > 0)
         window_done(run, ticket);
-    member->slots_done += done;
+    return done;
 }
 
 static void drop(struct run *run, uint64_t now_ms, const struct member *member,
@@ -573,6 +576,25 @@ static void drop(struct run *run, uint64_t now_ms, const struct member *member,
     tickets_drop(&run->tickets, now_ms, ticket->attempt, member->id);
     if (ticket->kind == TICKET_TRAIN)
         audits_lost(run, member->id, ticket->attempt);
+}
+
+static void complete_whole(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                           const struct complete_request *request)
+{
+    const struct validation_result result = {request->loss_sum, request->sample_count,
+                                             request->correct_count};
+    member->slots_done += take_done(coordinator, now_ms, member, &request->ticket, &result);
+}
+
+static void complete_place(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                           const struct complete_request *request)
+{
+    struct ticket ticket;
+    struct validation_result result;
+    if (!places_complete(coordinator, now_ms, member, request, &ticket, &result))
+        return;
+    uint32_t done = take_done(coordinator, now_ms, member, &ticket, &result);
+    places_done(coordinator, now_ms, &ticket, done);
 }
 
 enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
@@ -593,8 +615,11 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
         audits_done(run, ticket);
     if (!run_active(run) || (!async && ticket->step < run->steps.version))
         return ERR_OK; /* the step was committed without it */
-    if (request->outcome == ERR_OK && (!async || window_boots_hold(coordinator, request))) /* P12 */
-        complete_ok(coordinator, now_ms, member, request);
+    if (run->gangs.places > 0)
+        complete_place(coordinator, now_ms, member, request);
+    else if (request->outcome == ERR_OK &&
+             (!async || window_boots_hold(coordinator, request))) /* P12 */
+        complete_whole(coordinator, now_ms, member, request);
     else
         drop(run, now_ms, member, ticket);
     if (tickets_all_done(&run->tickets, TICKET_TRAIN))
@@ -636,6 +661,36 @@ void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms)
     ended_tell(coordinator);
     advance_tick(coordinator, now_ms, &run_due_ms);
     run_due(coordinator, run_due_ms);
+}
+
+/* ---- places ---- */
+
+void coordinator_places(const struct coordinator *coordinator, uint64_t attempt,
+                        struct peer *ret_peers, struct places *ret_places)
+{
+    const struct gangs *gangs = &coordinator->run.gangs;
+    const struct gang *gang = gangs_find(gangs, attempt);
+    *ret_places = (struct places){.attempt = attempt, .peers = ret_peers};
+    for (uint32_t stage = 0; gang != NULL && stage < gangs->places; stage++) {
+        const struct member *member =
+            members_find(&coordinator->members, gang->places[stage].member);
+        if (member == NULL)
+            continue;
+        struct peer *peer = &ret_peers[ret_places->peer_count++];
+        *peer =
+            (struct peer){.stage = stage, .tries = gang->places[stage].tries, .member = member->id};
+        memcpy(peer->address, member->address, sizeof peer->address);
+        memcpy(peer->certificate, member->shown, sizeof peer->certificate);
+    }
+    ret_places->number = gang != NULL ? gang->number : gangs->numbers;
+}
+
+bool coordinator_lease(const struct coordinator *coordinator, uint64_t member,
+                       uint64_t *ret_attempt)
+{
+    const struct member *found = members_find(&coordinator->members, member);
+    *ret_attempt = found != NULL ? found->lease : 0;
+    return gangs_find(&coordinator->run.gangs, *ret_attempt) != NULL;
 }
 
 /* ---- what is going on ---- */
@@ -701,8 +756,11 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         snprintf(ret_text, text_bytes, "the last checkpoint is being written");
     else if (coordinator->members.count == 0)
         snprintf(ret_text, text_bytes, "no worker is there");
-    else if (run->phase == PHASE_STEPS)
-        snprintf(ret_text, text_bytes, "%s", standstill_reason(run));
+    else if (run->phase == PHASE_STEPS) {
+        places_wait_for(coordinator, ret_text, text_bytes);
+        if (ret_text[0] == 0)
+            snprintf(ret_text, text_bytes, "%s", standstill_reason(run));
+    }
 }
 
 void coordinator_status(const struct coordinator *coordinator,

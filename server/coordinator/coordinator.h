@@ -79,6 +79,12 @@ struct coordinator_settings {
     uint32_t stop_ms; /* how long a stop waits for the step in flight before it drops it */
 };
 
+/* What a place of a mesh pushes: parts of chunks. */
+struct coordinator_place {
+    uint32_t range_count; /* 1 at least */
+    struct grant_range ranges[1 + WIRE_RANGES_MAX];
+};
+
 /* A run as the core sees it; plain data that the daemon takes from the spec, the model and the data
  * set. What the pointers point to must outlive the run. */
 struct coordinator_run {
@@ -106,6 +112,8 @@ struct coordinator_run {
     uint64_t validation_samples; /* held out; 0: never */
     uint64_t cut_every;          /* versions; 0: only the first and the last */
     uint64_t cut_bytes;          /* of all files of a cut, about; 0: not known */
+    uint32_t place_count;        /* members that share a ticket; 0 or 1: none do */
+    const struct coordinator_place *places;
     struct seal_settings seal;
     uint32_t parameter_count;
     const struct map_parameter *parameters;
@@ -168,6 +176,7 @@ enum effect_kind {
     EFFECT_EXPEL,  /* member: it is not a member any more; close its stream */
     EFFECT_UNLINK, /* link: it is dead, although its server may use it; close its stream */
     EFFECT_NOTICE, /* notice, to all members */
+    EFFECT_PLACES, /* places: that member hears what coordinator_places() has of its lease */
     /* Adopted: the run goes on there, where another coordinator left it (P7); rows of steps from
      * that version on come again */
     EFFECT_ADOPT,
@@ -234,6 +243,9 @@ struct effect {
         uint64_t member;
         uint64_t link;
         struct member_notice notice;
+        struct {
+            uint64_t member, attempt;
+        } places;
         struct step_row step;
         struct validation_row validation;
         struct {
@@ -283,6 +295,15 @@ enum err coordinator_pause(struct coordinator *coordinator, uint64_t now_ms,
                            const char *why) MUST_USE;
 /* The next commit is a cut. ERR_NO_RUN. */
 enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
+
+/* ---- places of a mesh ---- */
+
+/* Who computes the lease of that attempt: WIRE_PLACES_MAX peers at most. None: it is over. */
+void coordinator_places(const struct coordinator *coordinator, uint64_t attempt,
+                        struct peer *ret_peers, struct places *ret_places);
+/* Whether the member has a place of a lease that is not over, and its attempt. */
+bool coordinator_lease(const struct coordinator *coordinator, uint64_t member,
+                       uint64_t *ret_attempt);
 
 /* ---- servers ---- */
 

@@ -218,10 +218,13 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
         .id = proof_member_number(members->term, ++members->serial),
         .joined_ms = now_ms,
         .seen_ms = now_ms,
+        .stage = UINT32_MAX,
     };
     memcpy(member->own.name, request->name, sizeof member->own.name);
     memcpy(member->own.host, request->host, sizeof member->own.host);
     memcpy(member->device, request->device, sizeof member->device);
+    memcpy(member->address, request->address, sizeof member->address);
+    memcpy(member->shown, request->shown, sizeof member->shown);
     if (before != NULL) {
         member->joined_ms = before->joined_ms;
         member->slots_done = before->slots_done;
@@ -263,7 +266,7 @@ uint64_t members_present_ms(const struct members *members)
     return present_ms;
 }
 
-struct member *members_find(struct members *members, uint64_t id)
+struct member *members_find(const struct members *members, uint64_t id)
 {
     uint32_t place = place_of(members, id);
     bool there = place < members->count && members->list[place]->id == id;

@@ -49,6 +49,8 @@ struct member {
     struct proof secret;
     struct opinion own;
     char device[64];
+    char address[WIRE_ADDRESS_BYTES]; /* where other workers reach it; "": none may */
+    uint8_t shown[WIRE_DIGEST_BYTES]; /* SHA-256 of its certificate */
     enum member_state state;
     char reason[MEMBERS_REASON_BYTES]; /* why it is gone, or why it is suspected */
     uint64_t joined_ms;
@@ -63,6 +65,8 @@ struct member {
     /* Its newest acquire. */
     uint64_t sequence;
     struct ticket ticket; /* the answer's ticket; attempt 0: none was given */
+    uint64_t lease;       /* attempt of its newest place's lease, over or not (places.h) */
+    uint32_t stage;       /* of that place; UINT32_MAX: it had none */
     bool parked;          /* the acquire waits */
     uint64_t parked_until_ms;
     struct ring line; /* of those who are parked */
@@ -118,7 +122,7 @@ struct member *members_prove(struct members *members, uint64_t id, const struct 
 bool members_have_another(const struct members *members, uint64_t certificate);
 /* How long workers were members, summed, each until its newest message. */
 uint64_t members_present_ms(const struct members *members);
-struct member *members_find(struct members *members, uint64_t id); /* NULL: unknown */
+struct member *members_find(const struct members *members, uint64_t id); /* NULL: unknown */
 /* How the membership ended; MEMBER_JOINED: it has not, or it is forgotten. */
 enum member_state members_end(const struct members *members, uint64_t id);
 /* A present or former member; NULL: forgotten. Borrowed until the next add or remove. */

@@ -32,6 +32,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/cuts.h"
 #include "server/coordinator/effects.h"
+#include "server/coordinator/gangs.h"
 #include "server/coordinator/map.h"
 #include "server/coordinator/members.h"
 #include "server/coordinator/servers.h"
@@ -197,6 +198,7 @@ struct run {
 
     struct steps steps;
     struct tickets tickets;
+    struct gangs gangs; /* places.c; of a mesh of several places */
     struct window window;
     struct audits audits;
     struct audit_rewind rewind;

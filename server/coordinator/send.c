@@ -83,9 +83,17 @@ void send_ticket(struct coordinator *coordinator, struct member *member)
         check(ticket->version <= run->steps.version);
         check(ticket->version + run->settings.delay >= run->steps.version);
     }
-    send_answer(
-        coordinator, member, ERR_OK,
-        &(struct acquire_reply){ACQUIRE_TICKET, member->ticket, coordinator->run.map_number});
+    struct acquire_reply reply = {
+        .result = ACQUIRE_TICKET, .ticket = *ticket, .map_number = coordinator->run.map_number};
+    const struct gang *gang = gangs_find(&run->gangs, ticket->attempt);
+    if (gang != NULL) {
+        reply.place = (struct place){.stage = member->stage,
+                                     .stages = run->gangs.places,
+                                     .ranks = 1,
+                                     .tries = gang->places[member->stage].tries};
+        reply.places.attempt = ticket->attempt;
+    }
+    send_answer(coordinator, member, ERR_OK, &reply);
 }
 
 void send_over(struct coordinator *coordinator)

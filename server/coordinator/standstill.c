@@ -42,6 +42,26 @@ static const struct server_entry *find_unsealed(const struct coordinator *coordi
     return NULL;
 }
 
+/* Of a gang: the first place that is not done. */
+static void put_holder(struct coordinator *coordinator, const struct lease *lease, char *text,
+                       size_t bytes)
+{
+    const struct gang *gang = gangs_find(&coordinator->run.gangs, lease->attempt);
+    uint32_t stage = 0;
+    uint64_t member = lease->member;
+    while (gang != NULL && stage + 1 < coordinator->run.gangs.places && gang->places[stage].done)
+        stage++;
+    if (gang != NULL)
+        member = gang->places[stage].member;
+    if (gang == NULL)
+        snprintf(text, bytes, "worker %.64s", members_name(&coordinator->members, member));
+    else if (member == 0)
+        snprintf(text, bytes, "stage %u, which has no worker,", stage);
+    else
+        snprintf(text, bytes, "worker %.64s (stage %u)",
+                 members_name(&coordinator->members, member), stage);
+}
+
 static void put_lease(struct coordinator *coordinator, uint64_t now_ms, const struct lease *lease,
                       char *text, size_t bytes)
 {
@@ -49,8 +69,9 @@ static void put_lease(struct coordinator *coordinator, uint64_t now_ms, const st
     char last[16] = "";
     if (lease->slots > 1)
         snprintf(last, sizeof last, " to %u", first + lease->slots - 1);
-    snprintf(text, bytes, "worker %.64s has had %s %u%s for %llu s",
-             members_name(&coordinator->members, lease->member),
+    char who[96];
+    put_holder(coordinator, lease, who, sizeof who);
+    snprintf(text, bytes, "%s has had %s %u%s for %llu s", who,
              lease->kind == TICKET_TRAIN ? "slot" : "held-out piece", first, last,
              (unsigned long long)((now_ms - lease->granted_ms) / 1000));
 }

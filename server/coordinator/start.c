@@ -24,6 +24,7 @@ void start_release(struct run *run)
     window_release(run);
     audits_release(run);
     tickets_release(&run->tickets);
+    gangs_release(&run->gangs);
     validation_release(&run->validation);
     cuts_release(&run->cuts);
     *run = (struct run){0};
@@ -110,6 +111,8 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
     TRY(audits_init(run));
     TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
     TRY(tickets_init(&run->tickets, &tickets));
+    TRY(gangs_init(&run->gangs, run->settings.place_count > 1 ? run->settings.place_count : 0,
+                   COORDINATOR_MEMBERS_MAX, settings->term << 32));
     return validation_init(&run->validation, tickets.pieces);
 }
 

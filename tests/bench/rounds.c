@@ -91,7 +91,8 @@ static void run_round(const struct rounds_config *config, const struct identitie
                       unsigned round, struct results *results)
 {
     for (unsigned i = 0; i < CASES; i++) {
-        if (config->only != NULL && strcmp(config->only, cases[i].name) != 0)
+        if ((config->only != NULL && strcmp(config->only, cases[i].name) != 0) ||
+            (config->pulls && cases[i].direction != LIMIT_PULL))
             continue;
         bool tls = cases[i].tls;
         struct rounds_case about = {.direction = cases[i].direction,

@@ -51,6 +51,7 @@ WIRE_MESSAGES(DEFINE_ONCE)
     }
 DEFINE_DATA_ONCE(to_shard)
 DEFINE_DATA_ONCE(from_shard)
+DEFINE_DATA_ONCE(from_peer)
 #undef DEFINE_DATA_ONCE
 
 /* A chunk that moves: the payload is behind the header. */
@@ -71,7 +72,8 @@ static bool once_transfer(struct slice bytes, struct buf *ret_buf)
 
 typedef bool once(struct slice bytes, struct buf *ret_buf);
 #define ONCE(name) once_##name,
-static once *const onces[] = {once_to_shard, once_from_shard, WIRE_MESSAGES(ONCE) once_transfer};
+static once *const onces[] = {once_to_shard, once_from_shard, WIRE_MESSAGES(ONCE) once_transfer,
+                              once_from_peer};
 #undef ONCE
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -115,11 +115,11 @@ def without_grant(ticket):
 
 
 def denied(stranger, name):
-    """A method of operators or servers, asked with a worker's certificate."""
+    """A method of operators or servers, or of a worker's port, asked with a worker's certificate."""
     method = Stranger.methods()[name]
     request, reply = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
     path = f"/roost.v1.{name.replace('.', '/')}"
-    if name == "Cluster.Serve":
+    if name in ("Cluster.Serve", "Peer.Exchange"):
         def call():
             stream = Stream(stranger.channel, path, request, reply)
             stream.send(request())
@@ -163,6 +163,7 @@ def table():
     for name in ("StartRun", "StopRun", "Checkpoint", "Drain", "Status", "Serve"):
         rows[f"Cluster.{name}"] = [denied(me, f"Cluster.{name}")] * 4
     rows["Shard.Transfer"] = [denied(me, "Shard.Transfer")] * 4
+    rows["Peer.Exchange"] = [denied(me, "Peer.Exchange")] * 4
     missing = sorted(set(Stranger.methods()) - set(rows))
     assert not missing, f"methods that the table lacks: {missing}"
     assert other.member_stream(other.member, other.secret) == "OK", "the other is a member still"

@@ -246,7 +246,7 @@ static bool cut_off(struct sim *sim)
         place.index = sim->office;
     else
         place.index = (uint32_t)sim_below(sim, place.kind == MACHINE_WORKER ? SIM_WORKERS_MAX
-                                                                          : SIM_SERVERS_MAX);
+                                                                            : SIM_SERVERS_MAX);
     uint64_t which = sim_below(sim, 3);
     faults->partitions[faults->partition_count++] =
         (struct partition){.place = place,

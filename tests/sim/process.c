@@ -50,7 +50,7 @@ struct life *process_life(struct sim *sim, struct machine place)
 {
     return place.kind == MACHINE_SERVER        ? sim->servers[place.index].life
            : place.kind == MACHINE_COORDINATOR ? sim->coordinators[place.index].life
-                                             : sim->workers[place.index].life;
+                                               : sim->workers[place.index].life;
 }
 
 void process_print(struct machine place, char *ret_name, size_t bytes)

@@ -412,6 +412,14 @@ enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
     return ERR_OK;
 }
 
+enum err rpc_channel_new_worker(struct rpc_loop *loop, const char *address,
+                                const struct tls_identity *identity, const struct digest *shown,
+                                struct rpc_channel **ret_channel, struct reason *reason)
+{
+    (void)shown;
+    return rpc_channel_new(loop, address, identity, ret_channel, reason);
+}
+
 const char *rpc_channel_address(const struct rpc_channel *channel)
 {
     return channel->address;

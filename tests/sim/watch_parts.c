@@ -63,7 +63,8 @@ enum err __wrap_leaving_give_up(struct coordinator *core, struct server_entry *s
     bool has_place = run_active(run) && core->servers.chosen_count > 0 &&
                      server->map_index != SERVERS_NONE && server->link == 0;
     enum err err = __real_leaving_give_up(core, server, reason);
-    if (acts(MACHINE_COORDINATOR) && err == ERR_OK && has_place && run->next_map != NEXT_MAP_WITHOUT)
+    if (acts(MACHINE_COORDINATOR) && err == ERR_OK && has_place &&
+        run->next_map != NEXT_MAP_WITHOUT)
         sim_violated(world.sim, 15, "%s is given up, and the next map has it", server->name);
     return err;
 }

@@ -15,7 +15,9 @@ struct agent_fixture {
     bool large; /* one unit of more than forty chunks, each of which fills a message */
     bool async;
     bool streamed;
-    enum codec codec;                      /* of weights */
+    bool tied;             /* three units, the first and the last of which share a parameter */
+    struct spec_mesh mesh; /* of the run */
+    enum codec codec;      /* of weights */
     enum { STILL, GRANTED, PUSHED } begin; /* with a ticket; with one whose gradients are pushed */
     struct model model;
     struct agent *agent;
@@ -29,6 +31,13 @@ struct agent_fixture {
 /* Two units; chunks fc1.weight, fc1.bias, fc2.weight, fc2.bias, loss on servers 0, 1, 0, 1, 0. */
 static const struct spec_model small = {
     .kind = SPEC_MLP, .sizes_count = 3, .sizes = {4, 6, 3}, .tensor_max = 8};
+static const struct spec_model tied = {.kind = SPEC_GPT,
+                                       .layers = 1,
+                                       .heads = 1,
+                                       .width = 8,
+                                       .context = 4,
+                                       .vocabulary = 16,
+                                       .tensor_max = 1};
 static const struct spec_model large = {
     .kind = SPEC_MLP, .sizes_count = 2, .sizes = {4096, 1024}, .tensor_max = 1};
 
@@ -151,7 +160,7 @@ static inline void acked(struct agent_fixture *f, const struct agent_effect *pus
 static inline void gradients(struct agent_fixture *f)
 {
     for (uint32_t unit = f->model.units_count; unit-- > 0;)
-        agent_gradient(f->agent, f->now_ms, unit);
+        agent_gradient(f->agent, f->now_ms, unit, ticket_of(1, 0).node);
     look(f);
 }
 
@@ -187,8 +196,9 @@ static inline void agent_set_up(struct agent_fixture *f)
 {
     f->now_ms = 1000;
     f->member = 40;
-    assert_int_equal(model_init(&f->model, f->large ? &large : &small, NULL), ERR_OK);
-    assert_in_range(f->model.chunks_count, f->large ? 34 : 5, f->large ? 64 : 5);
+    assert_int_equal(model_init(&f->model, f->large ? &large : (f->tied ? &tied : &small), NULL),
+                     ERR_OK);
+    assert_in_range(f->model.chunks_count, f->large ? 34 : 5, f->large || f->tied ? 64 : 5);
     f->chunk_servers = calloc(f->model.chunks_count, sizeof *f->chunk_servers);
     assert_non_null(f->chunk_servers);
     for (uint32_t c = 0; c < f->model.chunks_count; c++)
@@ -196,6 +206,7 @@ static inline void agent_set_up(struct agent_fixture *f)
     const struct agent_config config = {.model = &f->model,
                                         .async = f->async,
                                         .streamed = f->streamed,
+                                        .mesh = f->mesh,
                                         .weights_codec = f->codec,
                                         .seed = 5};
     assert_int_equal(agent_new(&config, &f->agent), ERR_OK);

@@ -31,6 +31,7 @@ struct coordinator_fixture {
     bool validated; /* every second step */
     double audit;
     bool async;
+    bool staged;           /* two places: each pushes one of two chunks */
     bool stops;            /* an earlier coordinator was told to stop it */
     uint32_t workers;      /* that join: one, or a and b */
     uint64_t worker, a, b; /* their members' numbers */
@@ -54,6 +55,10 @@ struct coordinator_fixture {
 
 static const struct map_parameter parameters[] = {
     {0, 1, 400, 400}, {1, 1, 400, 400}, {2, 1, 400, 400}};
+
+static const struct coordinator_place stages[] = {
+    {.range_count = 1, .ranges = {{{0, 1}, {0, 1}}}},
+    {.range_count = 2, .ranges = {{{1, 1}, {0, 1}}, {{0, 1}, {1, 1}}}}};
 
 static inline struct coordinator_run run_of(uint64_t steps)
 {
@@ -369,6 +374,8 @@ static inline void coordinator_set_up(struct coordinator_fixture *f)
     f->run.node_slots = f->whole_steps || f->validated ? SLOTS : 1;
     f->run.cut_every = f->cut_every;
     f->run.audit = f->audit;
+    f->run.place_count = f->staged ? 2 : 0;
+    f->run.places = stages;
     if (f->validated) {
         f->run.validate_every = 2;
         f->run.validation_samples = 5; /* three pieces of two, two and one */

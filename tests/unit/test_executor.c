@@ -147,6 +147,26 @@ TEST_F(a_program_that_does_not_fit_is_refused, executor, .settings = fixture_mlp
 }
 
 /* A valid program. */
+TEST_F(a_run_that_needs_more_than_it_may_take_is_refused_with_the_ledger, executor,
+       .settings = fixture_mlp())
+{
+    struct executor_options options = {
+        .kernels = f->k,
+        .model = &f->model,
+        .train = &f->train,
+        .node_slots_max = 8, /* as f's */
+        .memory_max = executor_memory(f->executor).total,
+    };
+    struct executor *executor = NULL;
+    struct reason reason = {.text = ""};
+    assert_int_equal(executor_new(&options, &executor, &reason), ERR_OK);
+    executor_free(executor);
+    options.memory_max--;
+    assert_int_equal(executor_new(&options, &executor, &reason), ERR_NOMEM);
+    assert_non_null(strstr(reason.text, "weights"));
+    assert_non_null(strstr(reason.text, "mesh.stage"));
+}
+
 TEST_F(a_program_of_several_places_needs_a_mesh, executor, .settings = fixture_mlp())
 {
     const char *text = "LOAD,0UNSHARD,0F0,0SEND_F0,0RECV_B0,0CLEAR,0B0,0REDUCE_GRAD\n"

@@ -384,3 +384,48 @@ TEST_F(no_session_can_be_resumed, security)
     SSL_CTX_free(context);
     tls_identity_release(&identity);
 }
+
+/* ---- workers among themselves ---- */
+
+static void say_shown(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    (void)owner, (void)bytes;
+    struct buf answer = {0};
+    const struct digest *shown = &rpc_request_peer(request)->shown;
+    if (buf_append(&answer, shown, sizeof *shown) == ERR_OK)
+        rpc_reply(request, &answer);
+    else
+        rpc_fail(request, ERR_NOMEM, "");
+}
+
+static const struct rpc_method worker_methods[] = {
+    {.path = "/test.T/Shown", .roles = TLS_ROLE_BIT(TLS_ROLE_WORKER), .requested = say_shown}};
+
+/* A worker is known by its certificate, whatever its address, at both ends. */
+TEST_F(a_worker_is_the_one_that_shows_its_certificate, security)
+{
+    struct tls_identity one = worker_identity(f), other = worker_identity(f);
+    struct digest shown[2];
+    assert_int_equal(tls_certificate_digest(buf_slice(&one.certificate), &shown[0]), ERR_OK);
+    assert_int_equal(tls_certificate_digest(buf_slice(&other.certificate), &shown[1]), ERR_OK);
+    struct rpc_server *server = server_new(f->loop, &one, worker_methods, 1);
+    for (int i = 0; i < 2; i++) {
+        char address[32];
+        snprintf(address, sizeof address, "127.0.0.1:%u", rpc_server_port(server));
+        struct rpc_channel *channel = NULL;
+        assert_int_equal(
+            rpc_channel_new_worker(f->loop, address, &other, &shown[i], &channel, NULL), ERR_OK);
+        scoped(buf_release) struct buf response = {0};
+        enum err err =
+            rpc_call(channel, "/test.T/Shown", (struct slice){0}, 5000, &response, &f->reason);
+        rpc_channel_free(channel);
+        assert_int_equal(err == ERR_OK, i == 0);
+        if (err != ERR_OK)
+            continue;
+        assert_int_equal(response.bytes, sizeof shown[1]);
+        assert_memory_equal(response.data, &shown[1], sizeof shown[1]);
+    }
+    rpc_server_free(server);
+    tls_identity_release(&one);
+    tls_identity_release(&other);
+}

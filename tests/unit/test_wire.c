@@ -73,8 +73,9 @@ TEST(every_field_of_every_call_has_a_row)
             (void)make_bytes(&make, kind, &bytes);
         }
     const ProtobufCServiceDescriptor *services[] = {&roost__v1__cluster__descriptor,
-                                                    &roost__v1__shard__descriptor};
-    for (size_t s = 0; s < 2; s++)
+                                                    &roost__v1__shard__descriptor,
+                                                    &roost__v1__peer__descriptor};
+    for (size_t s = 0; s < sizeof services / sizeof services[0]; s++)
         for (unsigned m = 0; m < services[s]->n_methods; m++) {
             assert_reached(&reached, services[s]->methods[m].input);
             assert_reached(&reached, services[s]->methods[m].output);
@@ -274,4 +275,11 @@ TEST(a_payload_where_none_belongs_is_malformed)
     assert_int_equal(buf_append(&bytes, "12345", 5), ERR_OK);
     struct slice slice = buf_slice(&bytes);
     assert_int_equal(wire_decode_from_shard(&slice, 1, &arena, &decoded, NULL), ERR_MALFORMED);
+    const struct from_peer parked = {.kind = FROM_PEER_PARKED, .payload_bytes = 5};
+    scoped(buf_release) struct buf peer_bytes = {0};
+    struct from_peer from_peer;
+    assert_int_equal(wire_encode_from_peer(&parked, &peer_bytes), ERR_OK);
+    assert_int_equal(buf_append(&peer_bytes, "12345", 5), ERR_OK);
+    slice = buf_slice(&peer_bytes);
+    assert_int_equal(wire_decode_from_peer(&slice, 1, &arena, &from_peer, NULL), ERR_MALFORMED);
 }

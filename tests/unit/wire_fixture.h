@@ -294,6 +294,18 @@ static void bytes_of_from_shard(struct make *make, struct buf *ret_bytes)
     pack(&theirs.base, ret_bytes);
 }
 
+static void bytes_of_from_peer(struct make *make, struct buf *ret_bytes)
+{
+    Roost__V1__FromPeer theirs;
+    make_from_peer(&theirs, make);
+    reach(make, &theirs.base, "payload");
+    if (theirs.header_case == ROOST__V1__FROM_PEER__HEADER_HAVE) {
+        size_t bytes = some_count(make, WIRE_VALUE_BYTES_MAX, "payload");
+        theirs.payload = (ProtobufCBinaryData){bytes, some_new(make, bytes)};
+    }
+    pack(&theirs.base, ret_bytes);
+}
+
 static void bytes_of_transfer(struct make *make, struct buf *ret_bytes)
 {
     Roost__V1__TransferRequest theirs;
@@ -318,6 +330,7 @@ static void bytes_of_transfer(struct make *make, struct buf *ret_bytes)
     }
 AGAIN_DATA(to_shard)
 AGAIN_DATA(from_shard)
+AGAIN_DATA(from_peer)
 
 static enum err again_transfer(struct slice bytes, struct arena *arena, struct buf *ret_bytes,
                                struct reason *reason)
@@ -340,7 +353,7 @@ static const struct {
                       struct reason *reason);
 } messages[] = {
 #define ROW(name) {#name, bytes_of_##name, again_##name},
-    WIRE_MESSAGES(ROW) ROW(to_shard) ROW(from_shard) ROW(transfer)
+    WIRE_MESSAGES(ROW) ROW(to_shard) ROW(from_shard) ROW(transfer) ROW(from_peer)
 #undef ROW
 };
 enum { MESSAGES = sizeof messages / sizeof messages[0] };

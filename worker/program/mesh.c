@@ -26,7 +26,7 @@ struct mesh mesh_alone(const struct spec_train *train)
 struct mesh mesh_of(const struct spec *spec)
 {
     struct mesh mesh = mesh_alone(&spec->train);
-    if (spec->mesh.stages == 1)
+    if (spec->mesh.stages <= 1)
         return mesh;
     mesh.schedule = spec->mesh.schedule;
     mesh.places = spec->mesh.stages;

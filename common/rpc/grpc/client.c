@@ -16,6 +16,8 @@ struct rpc_channel {
     struct rpc_group group;
     grpc_completion_queue *queue; /* one polling thread for the connection */
     bool tls;
+    bool to_worker; /* it shows that certificate */
+    struct digest shown;
     struct rpc_tag watch;     /* of the connection's state, always under way */
     struct thread_mutex lock; /* guards what follows */
     struct thread_cond unwatched;
@@ -41,23 +43,47 @@ struct rpc_call {
 
 /* ---- Channels ---- */
 
-static grpc_channel_credentials *credentials_of(const struct tls_identity *identity)
+/* In a handshake: is it the worker's certificate? 0: yes. */
+static int judge_worker(const char *target, const char *pem, void *userdata)
+{
+    (void)target;
+    const struct digest *expected = userdata;
+    struct digest shown;
+    const struct slice certificate = {(const uint8_t *)pem, strlen(pem)};
+    if (tls_certificate_digest(certificate, &shown) != ERR_OK)
+        return 1;
+    return memcmp(&shown, expected, sizeof shown) != 0;
+}
+
+/* NULL: the library does not accept them, or no memory. */
+static grpc_channel_credentials *credentials_of(const struct rpc_channel *channel,
+                                                const struct tls_identity *identity)
 {
     if (identity == NULL)
         return grpc_insecure_credentials_create();
     grpc_ssl_pem_key_cert_pair pair = {.private_key = (const char *)identity->key.data,
                                        .cert_chain = (const char *)identity->certificate.data};
-    return grpc_ssl_credentials_create((const char *)identity->ca.data, &pair, NULL, NULL);
+    const char *ca = (const char *)identity->ca.data;
+    if (!channel->to_worker)
+        return grpc_ssl_credentials_create_ex(ca, &pair, NULL, NULL);
+    struct digest *expected = malloc(sizeof *expected); /* lives as long as the credentials */
+    if (expected == NULL)
+        return NULL;
+    *expected = channel->shown;
+    const grpc_ssl_verify_peer_options options = {judge_worker, expected, free};
+    return grpc_ssl_credentials_create_ex(ca, &pair, &options, NULL);
 }
 
 static grpc_channel *channel_create(const struct rpc_channel *channel,
                                     const struct tls_identity *identity)
 {
-    grpc_channel_credentials *credentials = credentials_of(identity);
+    grpc_channel_credentials *credentials = credentials_of(channel, identity);
     if (credentials == NULL)
         return NULL;
     struct rpc_arguments arguments;
     rpc_arguments_init(&arguments, &channel->loop->settings, false);
+    if (channel->to_worker)
+        rpc_arguments_host(&arguments, TLS_WORKER_HOST);
     grpc_channel *created = grpc_channel_create(channel->address, credentials, &arguments.all);
     grpc_channel_credentials_release(credentials);
     return created;
@@ -145,9 +171,10 @@ static void watch_end(struct rpc_channel *channel)
     thread_mutex_release(&channel->lock);
 }
 
-enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
-                         const struct tls_identity *identity, struct rpc_channel **ret_channel,
-                         struct reason *reason)
+/* `shown` is NULL where the certificate's names tell who is called. */
+static enum err channel_new(struct rpc_loop *loop, const char *address,
+                            const struct tls_identity *identity, const struct digest *shown,
+                            struct rpc_channel **ret_channel, struct reason *reason)
 {
     TRY(rpc_address_check(address, identity == NULL, reason));
     scoped(tls_identity_release) struct tls_identity renewed = {0};
@@ -162,6 +189,9 @@ enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
     memcpy(channel->address, address, bytes);
     channel->loop = loop;
     channel->tls = identity != NULL;
+    channel->to_worker = identity != NULL && shown != NULL;
+    if (shown != NULL)
+        channel->shown = *shown;
     if (identity != NULL)
         channel->identity = tls_identity_names(identity);
     channel->channel = channel_create(channel, identity);
@@ -176,6 +206,20 @@ enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
     watch_begin(channel);
     *ret_channel = channel;
     return ERR_OK;
+}
+
+enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
+                         const struct tls_identity *identity, struct rpc_channel **ret_channel,
+                         struct reason *reason)
+{
+    return channel_new(loop, address, identity, NULL, ret_channel, reason);
+}
+
+enum err rpc_channel_new_worker(struct rpc_loop *loop, const char *address,
+                                const struct tls_identity *identity, const struct digest *shown,
+                                struct rpc_channel **ret_channel, struct reason *reason)
+{
+    return channel_new(loop, address, identity, shown, ret_channel, reason);
 }
 
 void rpc_channel_free(struct rpc_channel *channel)

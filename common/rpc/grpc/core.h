@@ -80,6 +80,8 @@ struct rpc_arguments {
 };
 void rpc_arguments_init(struct rpc_arguments *arguments, const struct rpc_settings *settings,
                         bool server);
+/* The server's certificate names this host, whatever its address. */
+void rpc_arguments_host(struct rpc_arguments *arguments, const char *host);
 
 /* Is `address` "host:port" or "[host]:port", and, with `loopback_only`, is the host localhost,
  * 127.x.y.z or ::1? ERR_INVALID otherwise. */

@@ -293,6 +293,15 @@ void rpc_arguments_init(struct rpc_arguments *arguments, const struct rpc_settin
     }
 }
 
+void rpc_arguments_host(struct rpc_arguments *arguments, const char *host)
+{
+    check(arguments->all.num_args < RPC_ARGUMENTS_MAX);
+    arguments->rows[arguments->all.num_args++] =
+        (grpc_arg){.type = GRPC_ARG_STRING,
+                   .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
+                   .value.string = (char *)(uintptr_t)host};
+}
+
 static bool host_is_loopback(const char *host)
 {
     struct in_addr four;

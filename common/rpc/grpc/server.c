@@ -162,6 +162,7 @@ static void begin_call(struct rpc_server *server, struct accept *accept)
         accepted_call_begin(rpc_listener_table(server->listener), peer.address);
     peer.certificate = accepted_certificate(accepted);
     peer.ends_s = accepted_ends_s(accepted);
+    peer.shown = accepted_shown(accepted);
     const struct rpc_method *method = admit(server, accept, &peer, &err, &reason);
     if (method == NULL) {
         accepted_call_end(accepted, accepted_bytes(accepted), 0);

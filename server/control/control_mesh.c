@@ -1,0 +1,98 @@
+#include "server/control/control_mesh.h"
+
+#include "common/model/pipeline.h"
+#include "common/model/stages.h"
+
+#include <stdlib.h>
+
+static struct schedule_shape shape_of(const struct spec *spec, const struct model *model,
+                                      uint32_t slots)
+{
+    const struct spec_train *train = &spec->train;
+    return (struct schedule_shape){.schedule = spec->mesh.schedule,
+                                   .places = spec->mesh.stages,
+                                   .runs = spec->mesh.runs,
+                                   .units = model->units_count,
+                                   .microbatches =
+                                       slots * (train->slot_samples / train->microbatch),
+                                   .slots = slots};
+}
+
+/* Every node of a step needs a program: where the coordinator chooses, the smallest has one. */
+static enum err judge(const struct spec *spec, const struct model *model, struct reason *reason)
+{
+    const struct spec_train *train = &spec->train;
+    uint32_t slots = train->node_slots > 0 ? train->node_slots : 1, rest = train->slots % slots;
+    struct schedule_shape shape = shape_of(spec, model, slots);
+    TRY(schedule_judge(&shape, reason));
+    if (rest == 0)
+        return ERR_OK;
+    shape = shape_of(spec, model, rest);
+    struct reason why;
+    if (schedule_judge(&shape, &why) == ERR_OK)
+        return ERR_OK;
+    return reason_set(reason, ERR_INVALID, "the last node of a step has %u slot%s: %.300s", rest,
+                      plural(rest), why.text);
+}
+
+/* Adds a part of a parameter's chunks. False: there are too many ranges. */
+static bool add_range(struct coordinator_place *place, const struct model_parameter *parameter,
+                      uint32_t part)
+{
+    struct grant_range *last = &place->ranges[place->range_count - 1];
+    bool follows = place->range_count > 0 &&
+                   last->chunks.first + last->chunks.count == parameter->chunk_first &&
+                   last->parts.first == part;
+    if (follows) {
+        last->chunks.count += parameter->chunks_count;
+        return true;
+    }
+    if (place->range_count == 1 + WIRE_RANGES_MAX)
+        return false;
+    place->ranges[place->range_count++] =
+        (struct grant_range){{parameter->chunk_first, parameter->chunks_count}, {part, 1}};
+    return true;
+}
+
+static enum err fill(const struct schedule_shape *shape, const uint32_t *cuts,
+                     const struct model *model, uint32_t stage, struct coordinator_place *place,
+                     struct reason *reason)
+{
+    for (uint32_t part = 0; part < MODEL_PARTS_MAX; part++)
+        for (uint32_t i = 0; i < model->parameters_count; i++) {
+            const struct model_parameter *parameter = &model->parameters[i];
+            bool has = part < parameter->parts &&
+                       schedule_has(shape, cuts, stage, parameter->part_units[part]);
+            if (has && !add_range(place, parameter, part))
+                return reason_set(reason, ERR_INVALID,
+                                  "a place of %u runs has more than %u ranges of chunks; fewer "
+                                  "mesh.units would do",
+                                  shape->runs, 1 + WIRE_RANGES_MAX);
+        }
+    check(place->range_count > 0);
+    return ERR_OK;
+}
+
+enum err control_mesh_places(const struct spec *spec, const struct model *model,
+                             struct coordinator_place **ret_places, struct reason *reason)
+{
+    uint32_t stages = spec->mesh.stages;
+    *ret_places = NULL;
+    if (stages <= 1)
+        return ERR_OK;
+    TRY(judge(spec, model, reason));
+    const struct schedule_shape shape = shape_of(spec, model, 1);
+    uint32_t *cuts = calloc(stages * spec->mesh.runs + 1, sizeof *cuts);
+    struct coordinator_place *places = calloc(stages, sizeof *places);
+    enum err err = cuts != NULL && places != NULL ? ERR_OK : ERR_NOMEM;
+    if (err == ERR_OK)
+        stages_cut(model, stages * spec->mesh.runs, cuts);
+    for (uint32_t stage = 0; stage < stages && err == ERR_OK; stage++)
+        err = fill(&shape, cuts, model, stage, &places[stage], reason);
+    free(cuts);
+    if (err == ERR_OK)
+        *ret_places = places;
+    else
+        free(places);
+    return err;
+}

@@ -1,0 +1,166 @@
+#include "server/coordinator/gangs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GANG_IDS (UINT64_C(1) << 63) /* above the numbers of members, whose terms are below 2^31 */
+
+enum err gangs_init(struct gangs *gangs, uint32_t places, uint32_t count_max, uint64_t first)
+{
+    *gangs = (struct gangs){.places = places, .count_max = count_max, .numbers = first};
+    if (places == 0)
+        return ERR_OK;
+    gangs->list = calloc(count_max, sizeof *gangs->list);
+    enum err err = id_table_init(&gangs->by_attempt, count_max);
+    if (gangs->list == NULL || err != ERR_OK) {
+        gangs_release(gangs);
+        return ERR_NOMEM;
+    }
+    return ERR_OK;
+}
+
+void gangs_release(struct gangs *gangs)
+{
+    for (uint32_t i = 0; i < gangs->count; i++)
+        free(gangs->list[i]);
+    free(gangs->list);
+    id_table_release(&gangs->by_attempt);
+    *gangs = (struct gangs){0};
+}
+
+uint64_t gangs_next_id(const struct gangs *gangs)
+{
+    return GANG_IDS + gangs->ids + 1;
+}
+
+/* S1. Validation of a version is older than the steps behind that version's. */
+static bool is_older(const struct gang *a, const struct gang *b)
+{
+    if (a->copy != b->copy)
+        return b->copy;
+    if (a->ticket.step != b->ticket.step)
+        return a->ticket.step < b->ticket.step;
+    if (a->ticket.kind != b->ticket.kind)
+        return a->ticket.kind < b->ticket.kind;
+    return node_first(a->ticket.node) < node_first(b->ticket.node);
+}
+
+struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t generation,
+                       uint64_t step)
+{
+    size_t places_bytes = gangs->places * sizeof(struct gang_place);
+    struct gang *gang = calloc(1, sizeof *gang + places_bytes);
+    if (gang == NULL)
+        return NULL;
+    check(gangs->count < gangs->count_max);
+    *gang = (struct gang){
+        .id = GANG_IDS + ++gangs->ids,
+        .ticket = {.kind = lease->kind,
+                   .generation = generation,
+                   .step = step,
+                   .version = lease->version,
+                   .node = lease->node,
+                   .attempt = lease->attempt},
+        .copy = lease->speculative,
+        .number = ++gangs->numbers,
+        .empty_count = gangs->places,
+        .places = (struct gang_place *)(gang + 1),
+    };
+    uint32_t at = gangs->count++;
+    for (; at > 0 && is_older(gang, gangs->list[at - 1]); at--)
+        gangs->list[at] = gangs->list[at - 1];
+    gangs->list[at] = gang;
+    id_table_add(&gangs->by_attempt, lease->attempt, gang);
+    return gang;
+}
+
+void gangs_remove(struct gangs *gangs, struct gang *gang)
+{
+    uint32_t at = 0;
+    while (gangs->list[at] != gang)
+        at++;
+    gangs->count--;
+    memmove(gangs->list + at, gangs->list + at + 1, (gangs->count - at) * sizeof *gangs->list);
+    id_table_take(&gangs->by_attempt, gang->ticket.attempt);
+    free(gang);
+}
+
+struct gang *gangs_find(const struct gangs *gangs, uint64_t attempt)
+{
+    return gangs->places == 0 || attempt == 0 ? NULL : id_table_find(&gangs->by_attempt, attempt);
+}
+
+void gangs_seat(struct gangs *gangs, struct gang *gang, uint32_t stage, uint64_t member)
+{
+    struct gang_place *place = &gang->places[stage];
+    check(stage < gangs->places && place->member == 0 && member != 0);
+    place->member = member;
+    place->tries++;
+    gang->empty_count--;
+    gang->number = ++gangs->numbers;
+}
+
+bool gangs_unseat(struct gangs *gangs, struct gang *gang, uint64_t member)
+{
+    for (uint32_t stage = 0; stage < gangs->places; stage++) {
+        struct gang_place *place = &gang->places[stage];
+        if (place->member != member)
+            continue;
+        gang->done_count -= place->done ? 1 : 0;
+        gang->empty_count++;
+        gang->number = ++gangs->numbers;
+        place->member = 0;
+        place->done = false;
+        return true;
+    }
+    return false;
+}
+
+bool gangs_done(struct gang *gang, uint32_t stage, uint64_t member)
+{
+    struct gang_place *place = &gang->places[stage];
+    if (place->member != member || place->done)
+        return false;
+    place->done = true;
+    gang->done_count++;
+    return true;
+}
+
+struct gang *gangs_oldest_empty(const struct gangs *gangs)
+{
+    for (uint32_t i = 0; i < gangs->count; i++)
+        if (gangs->list[i]->empty_count > 0)
+            return gangs->list[i];
+    return NULL;
+}
+
+uint32_t gangs_empty_count(const struct gangs *gangs)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < gangs->count; i++)
+        count += gangs->list[i]->empty_count;
+    return count;
+}
+
+static void check_gang(const struct gangs *gangs, const struct gang *gang)
+{
+    uint32_t empty = 0, done = 0;
+    for (uint32_t stage = 0; stage < gangs->places; stage++) {
+        const struct gang_place *place = &gang->places[stage];
+        check(place->member != 0 || !place->done); /* 2 */
+        empty += place->member == 0 ? 1 : 0;
+        done += place->done ? 1 : 0;
+    }
+    check(empty == gang->empty_count && done == gang->done_count);
+    check(empty < gangs->places);
+    check(gang->number <= gangs->numbers);
+    check(gangs_find(gangs, gang->ticket.attempt) == gang);
+}
+
+void gangs_check(const struct gangs *gangs)
+{
+    for (uint32_t i = 0; i < gangs->count; i++) {
+        check_gang(gangs, gangs->list[i]);
+        check(i == 0 || !is_older(gangs->list[i], gangs->list[i - 1])); /* 1 */
+    }
+}

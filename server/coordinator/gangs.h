@@ -1,0 +1,65 @@
+/* Gangs: the members that compute a lease together, each at its own place (a stage of the model). A
+ * gang exists for that one lease only. In tickets.h it is the holder of the lease, under a number
+ * that no member has.
+ *
+ * Pure; one owner. Invariants (gangs_check):
+ *  1 the list ascends by age: a lease is as old as its node, and a copy is younger than every first
+ *    lease (S1);
+ *  2 an empty place is not done (S4); empty_count and done_count count them; somebody is there. */
+#ifndef ROOST_SERVER_COORDINATOR_GANGS_H
+#define ROOST_SERVER_COORDINATOR_GANGS_H
+
+#include "common/id_table.h"
+#include "server/coordinator/leases.h"
+#include "server/coordinator/validation.h"
+
+struct gang {
+    uint64_t id;          /* the holder of the lease */
+    struct ticket ticket; /* of the lease, granted to nobody */
+    bool copy;            /* of a node that an older lease has */
+    uint64_t number;      /* rises with each change of its places (S7) */
+    uint32_t empty_count, done_count;
+    struct validation_result result; /* of the place that has the last unit */
+    struct gang_place {
+        uint64_t member; /* 0: the place is empty */
+        bool done;
+        uint32_t tries; /* members that it has had */
+    } * places;
+};
+
+struct gangs {
+    uint32_t places; /* of a lease; 0: leases have one member each, and there are no gangs */
+    uint32_t count, count_max;
+    struct gang **list; /* the oldest first */
+    struct id_table by_attempt;
+    uint64_t ids, numbers; /* the newest */
+};
+
+/* `first`: numbers of changes are above it. ERR_NOMEM. */
+enum err gangs_init(struct gangs *gangs, uint32_t places, uint32_t count_max,
+                    uint64_t first) MUST_USE;
+void gangs_release(struct gangs *gangs);
+
+/* The number that the next gang will have as a holder. */
+uint64_t gangs_next_id(const struct gangs *gangs);
+/* A gang of that number, all of whose places are empty. NULL: out of memory. */
+struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t generation,
+                       uint64_t step);
+void gangs_remove(struct gangs *gangs, struct gang *gang);
+struct gang *gangs_find(const struct gangs *gangs, uint64_t attempt); /* NULL: it is over */
+
+/* The place, which is empty, has that member. */
+void gangs_seat(struct gangs *gangs, struct gang *gang, uint32_t stage, uint64_t member);
+/* The member has none any more. False: it had none. */
+bool gangs_unseat(struct gangs *gangs, struct gang *gang, uint64_t member);
+/* False: the place is not that member's, or was done before. */
+bool gangs_done(struct gang *gang, uint32_t stage, uint64_t member);
+
+/* The oldest with an empty place; NULL: there is none. */
+struct gang *gangs_oldest_empty(const struct gangs *gangs);
+/* All empty places. */
+uint32_t gangs_empty_count(const struct gangs *gangs);
+
+void gangs_check(const struct gangs *gangs); /* walks over all */
+
+#endif

@@ -1,0 +1,339 @@
+/* The coordinator: leases that several members share, each at its own place. */
+#include "tests/unit/coordinator_fixture.h"
+
+enum { PLACES = 2, MEMBERS = 5, ASK_MS = 5000 };
+
+/* Members that others reach. */
+struct places_fixture {
+    struct coordinator_fixture c;
+    uint64_t m[MEMBERS];
+    uint64_t sequence[MEMBERS];
+};
+
+static uint64_t join_reached(struct coordinator_fixture *f, const char *name)
+{
+    struct join_request request = join_request();
+    snprintf(request.name, sizeof request.name, "%s", name);
+    snprintf(request.address, sizeof request.address, "%s.net:7", name);
+    request.shown[0] = (uint8_t)name[0];
+    assert_int_equal(ask_to_join(f, &request), ERR_OK);
+    return f->joined.member;
+}
+
+static void places_set_up(struct places_fixture *f)
+{
+    f->c.staged = true;
+    coordinator_set_up(&f->c);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        f->m[i] = join_reached(&f->c, (const char *[]){"a", "b", "c", "d", "e"}[i]);
+}
+
+static void places_tear_down(struct places_fixture *f)
+{
+    coordinator_tear_down(&f->c);
+}
+
+static void ask(struct places_fixture *f, uint32_t i)
+{
+    assert_int_equal(acquire(&f->c, f->m[i], ++f->sequence[i], ASK_MS), ERR_OK);
+}
+
+/* Member i got a ticket just now. */
+static bool is_answered(const struct places_fixture *f, uint32_t i)
+{
+    for (size_t k = 0; k < f->c.count; k++)
+        if (f->c.seen[k].kind == EFFECT_ANSWER && f->c.seen[k].answer.member == f->m[i])
+            return f->c.seen[k].answer.reply.result == ACQUIRE_TICKET;
+    return false;
+}
+
+/* Member i hears of that lease. */
+static bool hears(const struct places_fixture *f, uint32_t i, uint64_t attempt)
+{
+    for (size_t k = 0; k < f->c.count; k++)
+        if (f->c.seen[k].kind == EFFECT_PLACES && f->c.seen[k].places.member == f->m[i] &&
+            f->c.seen[k].places.attempt == attempt)
+            return true;
+    return false;
+}
+
+static struct places places_now(const struct places_fixture *f, uint64_t attempt,
+                                struct peer *ret_peers)
+{
+    struct places places;
+    coordinator_places(f->c.coordinator, attempt, ret_peers, &places);
+    return places;
+}
+
+/* Two ask, and share a lease; the replies are theirs. */
+static void lease(struct places_fixture *f, uint32_t first, uint32_t second,
+                  struct acquire_reply ret_replies[static PLACES])
+{
+    ask(f, first);
+    ask(f, second);
+    ret_replies[0] = answer(&f->c, f->m[first]);
+    ret_replies[1] = answer(&f->c, f->m[second]);
+    assert_int_equal(ret_replies[0].ticket.attempt, ret_replies[1].ticket.attempt);
+}
+
+static void done(struct places_fixture *f, uint32_t i, const struct acquire_reply *reply,
+                 enum err outcome)
+{
+    struct complete_request request = {.member = f->m[i],
+                                       .secret = secret_of(f->m[i]),
+                                       .ticket = reply->ticket,
+                                       .outcome = outcome,
+                                       .place = reply->place};
+    if (reply->place.stage == PLACES - 1 && reply->ticket.kind == TICKET_VALIDATE)
+        request.sample_count = reply->ticket.node.index == 2 ? 1 : 2;
+    assert_int_equal(say_complete(&f->c, &request), ERR_OK);
+}
+
+static void lose(struct places_fixture *f, uint32_t i)
+{
+    coordinator_member_lost(f->c.coordinator, f->c.now_ms, f->m[i], "its machine is gone");
+    look(&f->c);
+}
+
+TEST_F(s1_a_node_is_leased_whole_or_to_nobody, places, .c.steps = 4)
+{
+    struct peer peers[WIRE_PLACES_MAX];
+    ask(f, 0);
+    assert_false(is_answered(f, 0));
+    ask(f, 1);
+    const struct acquire_reply a = answer(&f->c, f->m[0]), b = answer(&f->c, f->m[1]);
+    assert_int_equal(a.ticket.attempt, b.ticket.attempt);
+    assert_int_equal(a.place.stages, PLACES);
+    assert_int_equal(a.place.stage, 0);
+    assert_int_equal(b.place.stage, 1);
+    struct places places = places_now(f, a.ticket.attempt, peers);
+    assert_int_equal(places.peer_count, PLACES);
+    assert_int_equal(peers[1].member, f->m[1]);
+    assert_string_equal(peers[1].address, "b.net:7");
+    assert_int_equal(peers[1].certificate[0], 'b');
+}
+
+/* The grant names the chunks of the place, and servers see whether it is right. */
+TEST_F(a_ticket_names_what_its_place_pushes, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    assert_true(ticket_names(&replies[0].ticket, 0, 0));
+    assert_false(ticket_names(&replies[0].ticket, 1, 0));
+    assert_false(ticket_names(&replies[0].ticket, 0, 1));
+    assert_true(ticket_names(&replies[1].ticket, 1, 0));
+    assert_true(ticket_names(&replies[1].ticket, 0, 1));
+    assert_false(ticket_names(&replies[1].ticket, 0, 0));
+    for (uint32_t i = 0; i < PLACES; i++) {
+        struct ticket signed_again = sign(replies[i].ticket, f->m[i]);
+        assert_true(proof_same(&signed_again.grant, &replies[i].ticket.grant));
+    }
+    struct ticket more = replies[1].ticket;
+    more.also_count = 0;
+    more = sign(more, f->m[1]);
+    assert_false(proof_same(&more.grant, &replies[1].ticket.grant));
+}
+
+TEST_F(s3_a_member_is_not_free_until_the_lease_is_over, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    done(f, 0, &replies[0], ERR_OK);
+    ask(f, 0);
+    ask(f, 2);
+    assert_false(is_answered(f, 0)); /* else it would share a lease with c */
+    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_int_equal(attempt, replies[0].ticket.attempt);
+    done(f, 1, &replies[1], ERR_OK);
+    assert_true(hears(f, 1, replies[0].ticket.attempt));
+    assert_true(is_answered(f, 0) && is_answered(f, 2));
+    assert_int_equal(answer(&f->c, f->m[0]).ticket.node.index, 1);
+    struct coordinator_member member;
+    assert_true(coordinator_member(f->c.coordinator, 1, &member));
+    assert_int_equal(member.slots_done, 1);
+}
+
+TEST_F(s4_a_lost_place_is_empty_again_even_if_it_was_done, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    struct peer peers[WIRE_PLACES_MAX];
+    lease(f, 0, 1, replies);
+    uint64_t attempt = replies[0].ticket.attempt;
+    uint64_t number = places_now(f, attempt, peers).number;
+    done(f, 0, &replies[0], ERR_OK);
+    lose(f, 0);
+    assert_int_equal(places_now(f, attempt, peers).peer_count, 1);
+    ask(f, 2);
+    const struct acquire_reply again = answer(&f->c, f->m[2]);
+    assert_int_equal(again.ticket.attempt, attempt);
+    assert_int_equal(again.place.stage, 0);
+    assert_int_equal(again.place.tries, 2);
+    assert_true(hears(f, 1, attempt));
+    assert_true(places_now(f, attempt, peers).number > number);
+    done(f, 1, &replies[1], ERR_OK);
+    assert_true(coordinator_lease(f->c.coordinator, f->m[1], &attempt)); /* c is not done */
+    done(f, 2, &again, ERR_OK);
+    assert_false(coordinator_lease(f->c.coordinator, f->m[1], &attempt));
+}
+
+/* Nobody else is there: who gave the place up may have it again. */
+TEST_F(a_place_that_is_given_up_is_filled_again, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    done(f, 1, &replies[1], ERR_BUSY);
+    ask(f, 1);
+    const struct acquire_reply again = answer(&f->c, f->m[1]);
+    assert_int_equal(again.ticket.attempt, replies[0].ticket.attempt);
+    assert_int_equal(again.place.stage, 1);
+    assert_true(hears(f, 0, again.ticket.attempt));
+}
+
+TEST_F(a_lease_that_nobody_holds_any_more_is_over, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    lose(f, 0);
+    lose(f, 1);
+    lease(f, 2, 3, replies);
+    assert_int_equal(replies[0].ticket.node.index, 0);
+}
+
+TEST_F(s1_the_oldest_lease_is_filled_first, places, .c.steps = 4)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    lease(f, 0, 1, old);
+    lease(f, 2, 3, young);
+    lose(f, 1);
+    lose(f, 3);
+    ask(f, 4);
+    assert_int_equal(answer(&f->c, f->m[4]).ticket.attempt, old[0].ticket.attempt);
+}
+
+TEST_F(s5_a_younger_lease_is_dissolved_for_an_older_one, places, .c.steps = 4)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, old);
+    lease(f, 2, 3, young);
+    lose(f, 4); /* nobody is free */
+    lose(f, 0);
+    assert_true(hears(f, 2, young[0].ticket.attempt) && hears(f, 3, young[0].ticket.attempt));
+    assert_false(coordinator_lease(f->c.coordinator, f->m[2], &attempt));
+    ask(f, 3);
+    assert_int_equal(answer(&f->c, f->m[3]).ticket.attempt, old[0].ticket.attempt);
+    ask(f, 2);
+    assert_false(is_answered(f, 2)); /* one alone has no lease */
+}
+
+TEST_F(s5_an_older_lease_is_never_dissolved, places, .c.steps = 4)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, old);
+    lease(f, 2, 3, young);
+    lose(f, 4);
+    lose(f, 3);
+    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_true(coordinator_lease(f->c.coordinator, f->m[2], &attempt)); /* it waits */
+}
+
+/* A free member is expected to ask. */
+TEST_F(s5_nothing_is_dissolved_while_somebody_is_free, places, .c.steps = 4)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, old);
+    lease(f, 2, 3, young);
+    lose(f, 0);
+    assert_true(coordinator_lease(f->c.coordinator, f->m[2], &attempt));
+    ask(f, 4);
+    assert_int_equal(answer(&f->c, f->m[4]).place.stage, 0);
+}
+
+TEST_F(s8_a_new_generation_ends_all_leases, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    restart_server(&f->c, 0);
+    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_false(coordinator_lease(f->c.coordinator, f->m[1], &attempt));
+}
+
+/* The shards' seals say that a step is done (P1): nobody completed the place. */
+TEST_F(s3_a_committed_step_ends_its_leases, places, .c.steps = 4, .c.whole_steps = true)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    done(f, 0, &replies[0], ERR_OK);
+    ask(f, 0);
+    reduce_all(&f->c, 0);
+    assert_true(hears(f, 1, replies[0].ticket.attempt));
+    assert_false(coordinator_lease(f->c.coordinator, f->m[1], &attempt));
+    done(f, 1, &replies[1], ERR_TOO_LATE); /* no loss */
+    commit_all(&f->c, 0);
+    ask(f, 1);
+    assert_true(is_answered(f, 0) && is_answered(f, 1));
+    assert_int_equal(answer(&f->c, f->m[0]).ticket.step, 1);
+}
+
+TEST_F(a_faster_copy_ends_the_first_lease, places, .c.steps = 4, .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, first);
+    f->c.now_ms += LEASE_MS - 1;
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i]), ERR_OK);
+    f->c.now_ms += 1; /* overdue */
+    lease(f, 2, 3, copy);
+    assert_int_equal(copy[0].ticket.node.index, first[0].ticket.node.index);
+    assert_int_not_equal(copy[0].ticket.attempt, first[0].ticket.attempt);
+    done(f, 2, &copy[0], ERR_OK);
+    done(f, 3, &copy[1], ERR_OK);
+    assert_true(hears(f, 0, first[0].ticket.attempt) && hears(f, 1, first[0].ticket.attempt));
+    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+}
+
+TEST_F(the_last_place_brings_what_a_piece_is_worth, places, .c.steps = 2, .c.validated = true)
+{
+    struct acquire_reply replies[PLACES];
+    for (uint32_t i = 0; i < 2; i++)
+        step(&f->c, i);
+    record_all(&f->c, 2);
+    for (uint32_t piece = 0; piece < 3; piece++) {
+        lease(f, 0, 1, replies);
+        assert_int_equal(replies[0].ticket.kind, TICKET_VALIDATE);
+        done(f, 1, &replies[1], ERR_OK);
+        assert_null(seen(&f->c, EFFECT_VALIDATION));
+        done(f, 0, &replies[0], ERR_OK);
+    }
+    assert_int_equal(seen(&f->c, EFFECT_VALIDATION)->validation.samples, 5);
+}
+
+/* The weights of a stage are held already. */
+TEST_F(a_member_gets_the_stage_that_it_had, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES], next[PLACES];
+    lease(f, 0, 1, replies);
+    done(f, 0, &replies[0], ERR_OK);
+    done(f, 1, &replies[1], ERR_OK);
+    lease(f, 1, 0, next);
+    assert_int_equal(next[0].place.stage, 1);
+    assert_int_equal(next[1].place.stage, 0);
+}
+
+TEST_F(who_is_not_reached_by_others_gets_no_place, places, .c.steps = 4)
+{
+    uint64_t hidden = join_named(&f->c, "hidden");
+    for (uint32_t i = 1; i < MEMBERS; i++)
+        lose(f, i);
+    ask(f, 0);
+    assert_int_equal(acquire(&f->c, hidden, 1, ASK_MS), ERR_OK);
+    assert_false(is_answered(f, 0));
+    assert_string_equal(status(&f->c).reason,
+                        "2 stages need as many workers that others reach; there is 1");
+}

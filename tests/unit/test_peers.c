@@ -1,0 +1,411 @@
+/* Two members of a mesh in one process, over real loopback sockets: values in both orders, with
+ * and without TLS, and who is refused. Member 2 has stage 1 and gives, member 3 has stage 2 and
+ * takes. */
+#include "tests/unit/mesh_fixture.h"
+#include "tests/unit/rpc_fixture.h"
+
+#include "common/arena.h"
+#include "common/log.h"
+#include "worker/peers.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { VALUE_BYTES = (8 << 20) + 3, ANSWER_MS = 300, LONG_MS = 60000 };
+enum { GIVES, TAKES };
+enum { UNREACHABLE, TAKEN };
+
+struct peers_fixture {
+    struct mesh_fixture mesh;
+    bool tls;
+    uint32_t answer_ms; /* 0: so long that nobody is named */
+    struct authority authority;
+    struct tls_identity identities[2];
+    struct rpc_loop *loop;
+    struct peers *peers[2];
+    struct rpc_server *liar; /* NULL: none */
+    size_t lie_bytes;
+    struct tally tally;
+    uint64_t unreachable; /* the newest */
+    struct logger logger;
+    struct thread thread;
+    uint8_t *given, *taken;
+    enum err err; /* of take() */
+};
+
+static void unreachable(void *context, uint64_t attempt, uint64_t member)
+{
+    struct peers_fixture *f = context;
+    f->unreachable = attempt == ATTEMPT ? member : 0;
+    tally_add(&f->tally, UNREACHABLE);
+}
+
+static struct peers *make_peers(struct peers_fixture *f, int which)
+{
+    const struct peers_options options = {.loop = f->loop,
+                                          .identity = f->tls ? &f->identities[which] : NULL,
+                                          .address = "127.0.0.1:0",
+                                          .spec = &f->mesh.spec,
+                                          .model = &f->mesh.model,
+                                          .answer_ms = f->answer_ms,
+                                          .context = f,
+                                          .unreachable = unreachable,
+                                          .logger = &f->logger};
+    struct peers *peers = NULL;
+    struct reason reason = {0};
+    if (peers_new(&options, &peers, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    return peers;
+}
+
+/* The member's address and certificate, as the coordinator tells them. */
+static void describe(struct peers_fixture *f, int which)
+{
+    struct peer *peer = &f->mesh.peers[1 + which];
+    struct digest shown;
+    snprintf(peer->address, sizeof peer->address, "%s", peers_address(f->peers[which]));
+    if (!f->tls)
+        return;
+    const struct buf *certificate = &f->identities[which].certificate;
+    assert_int_equal(tls_certificate_digest(buf_slice(certificate), &shown), ERR_OK);
+    memcpy(peer->certificate, shown.bytes, sizeof shown.bytes);
+}
+
+static void peers_set_up(struct peers_fixture *f)
+{
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 1;
+    peers_settings(&settings);
+    mesh_set_up(&f->mesh);
+    f->logger = (struct logger){.fd = -1};
+    f->answer_ms = f->answer_ms > 0 ? f->answer_ms : LONG_MS;
+    tally_init(&f->tally);
+    f->loop = loop_new(&settings);
+    f->authority = authority_new("nest");
+    f->given = malloc(VALUE_BYTES);
+    f->taken = calloc(1, VALUE_BYTES);
+    for (size_t i = 0; i < VALUE_BYTES; i++)
+        f->given[i] = (uint8_t)(i * 7 + i / 1000);
+    for (int i = 0; i < 2; i++) {
+        f->identities[i] = identity_of_role(&f->authority, "nest", TLS_ROLE_WORKER);
+        f->peers[i] = make_peers(f, i);
+        describe(f, i);
+    }
+}
+
+static void peers_tear_down(struct peers_fixture *f)
+{
+    for (int i = 0; i < 2; i++) {
+        peers_free(f->peers[i]);
+        tls_identity_release(&f->identities[i]);
+    }
+    rpc_server_free(f->liar);
+    rpc_loop_free(f->loop);
+    authority_release(&f->authority);
+    tally_release(&f->tally);
+    free(f->given);
+    free(f->taken);
+    mesh_tear_down(&f->mesh);
+}
+
+static void grant(struct peers_fixture *f, int which)
+{
+    const struct place place = mesh_place(1 + (uint32_t)which);
+    assert_int_equal(
+        peers_lease(f->peers[which], 2 + (uint64_t)which, &f->mesh.ticket, &place, &f->mesh.places),
+        ERR_OK);
+}
+
+static struct executor_value value_of(uint32_t microbatch)
+{
+    return (struct executor_value){EXECUTOR_FORWARD, 2, 0, microbatch, VALUE_BYTES};
+}
+
+static void give(struct peers_fixture *f, uint32_t microbatch)
+{
+    const struct executor_value value = value_of(microbatch);
+    assert_int_equal(peers_give(f->peers[GIVES], &value, f->given), ERR_OK);
+}
+
+static enum err take(struct peers_fixture *f, uint32_t microbatch)
+{
+    const struct executor_value value = value_of(microbatch);
+    memset(f->taken, 0, VALUE_BYTES);
+    f->err = peers_take(f->peers[TAKES], &value, f->taken);
+    return f->err;
+}
+
+static void take_first(void *argument)
+{
+    struct peers_fixture *f = argument;
+    ignore(take(f, 0)); /* f->err */
+    tally_add(&f->tally, TAKEN);
+}
+
+static void begin_to_take(struct peers_fixture *f)
+{
+    assert_int_equal(thread_start(&f->thread, "take", take_first, f), ERR_OK);
+}
+
+static enum err end_taking(struct peers_fixture *f)
+{
+    tally_wait(&f->tally, TAKEN, 1);
+    thread_join(&f->thread);
+    return f->err;
+}
+
+static void assert_taken(struct peers_fixture *f, uint64_t times)
+{
+    assert_memory_equal(f->taken, f->given, VALUE_BYTES);
+    assert_int_equal(peers_bytes(f->peers[TAKES]), times * VALUE_BYTES);
+}
+
+/* Given before it is asked for, asked for ahead, and asked for before it is given. */
+static void both_orders(struct peers_fixture *f)
+{
+    grant(f, GIVES);
+    grant(f, TAKES);
+    give(f, 0);
+    assert_int_equal(take(f, 0), ERR_OK);
+    assert_taken(f, 1);
+    begin_to_take(f); /* the same once more */
+    assert_int_equal(end_taking(f), ERR_OK);
+    assert_taken(f, 2);
+    give(f, 1);
+    assert_int_equal(take(f, 1), ERR_OK);
+    assert_taken(f, 3);
+    assert_int_equal(peers_kept_bytes(f->peers[GIVES]), 2 * VALUE_BYTES);
+    peers_keep(f->peers[GIVES], NULL, 0);
+    assert_int_equal(peers_kept_bytes(f->peers[GIVES]), 0);
+    assert_int_equal(tally_of(&f->tally, UNREACHABLE), 0);
+}
+
+TEST_F(values_pass_in_either_order, peers)
+{
+    both_orders(f);
+}
+
+TEST_F(values_pass_in_either_order_encrypted, peers, .tls = true)
+{
+    both_orders(f);
+}
+
+TEST_F(s2_a_value_is_waited_for_before_its_lease_is_known, peers)
+{
+    grant(f, TAKES);
+    begin_to_take(f);
+    grant(f, GIVES);
+    give(f, 0);
+    assert_int_equal(end_taking(f), ERR_OK);
+    assert_taken(f, 1);
+    assert_int_equal(tally_of(&f->tally, UNREACHABLE), 0);
+}
+
+/* Waits in vain: the peer is named, and the wait ends by a cancel. */
+static void assert_named(struct peers_fixture *f)
+{
+    begin_to_take(f);
+    tally_wait(&f->tally, UNREACHABLE, 1);
+    assert_int_equal(f->unreachable, 2);
+    peers_cancel(f->peers[TAKES]);
+    assert_int_equal(end_taking(f), ERR_CANCELLED);
+    assert_int_equal(take(f, 0), ERR_CANCELLED); /* until the next lease */
+}
+
+TEST_F(who_shows_another_certificate_is_not_asked, peers, .tls = true, .answer_ms = ANSWER_MS)
+{
+    f->mesh.peers[1].certificate[0] ^= 1;
+    grant(f, GIVES);
+    grant(f, TAKES);
+    give(f, 0);
+    assert_named(f);
+}
+
+TEST_F(who_shows_another_certificate_gets_nothing, peers, .tls = true, .answer_ms = ANSWER_MS)
+{
+    f->mesh.peers[2].certificate[0] ^= 1;
+    grant(f, GIVES);
+    grant(f, TAKES);
+    give(f, 0);
+    assert_named(f);
+}
+
+TEST_F(s7_a_peer_that_accepts_and_never_answers_is_named, peers, .answer_ms = ANSWER_MS)
+{
+    int file = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    assert_int_equal(bind(file, (struct sockaddr *)&address, bytes), 0);
+    assert_int_equal(listen(file, 1), 0);
+    assert_int_equal(getsockname(file, (struct sockaddr *)&address, &bytes), 0);
+    snprintf(f->mesh.peers[1].address, sizeof f->mesh.peers[1].address, "127.0.0.1:%u",
+             ntohs(address.sin_port));
+    grant(f, TAKES);
+    assert_named(f);
+    (void)close(file);
+}
+
+TEST_F(s8_a_peer_of_a_newer_generation_ends_the_wait, peers)
+{
+    grant(f, GIVES);
+    grant(f, TAKES);
+    give(f, 0);
+    peers_generation(f->peers[GIVES], GENERATION + 1);
+    assert_int_equal(take(f, 0), ERR_OLD_GENERATION);
+    assert_int_equal(peers_blamed(f->peers[TAKES]), 2);
+}
+
+/* The member is lost while it is waited for; who takes its place is asked. */
+TEST_F(s7_who_takes_the_place_is_asked, peers)
+{
+    grant(f, GIVES);
+    grant(f, TAKES);
+    begin_to_take(f);
+    peers_free(f->peers[GIVES]);
+    f->peers[GIVES] = make_peers(f, GIVES);
+    describe(f, GIVES);
+    f->mesh.places.number++;
+    grant(f, GIVES);
+    peers_places(f->peers[TAKES], &f->mesh.places);
+    give(f, 0);
+    assert_int_equal(end_taking(f), ERR_OK);
+    assert_taken(f, 1);
+}
+
+/* ---- callers of another make ---- */
+
+struct caller {
+    struct tally tally;
+    enum err err;
+};
+
+static void caller_closed(void *owner, struct rpc_stream *stream, enum err err,
+                          const struct reason *reason)
+{
+    (void)stream, (void)reason;
+    struct caller *caller = owner;
+    caller->err = err;
+    tally_add(&caller->tally, 0);
+}
+
+/* How a stream ends on which those bytes are sent, so often. */
+static enum err call_with(struct peers_fixture *f, const struct tls_identity *identity,
+                          struct slice bytes, unsigned times)
+{
+    static const struct rpc_stream_events events = {.closed = caller_closed};
+    struct caller caller = {0};
+    struct digest shown;
+    struct rpc_channel *channel = NULL;
+    struct rpc_stream *stream = NULL;
+    tally_init(&caller.tally);
+    memcpy(shown.bytes, f->mesh.peers[1].certificate, sizeof shown.bytes);
+    assert_int_equal(rpc_channel_new_worker(f->loop, peers_address(f->peers[GIVES]), identity,
+                                            &shown, &channel, NULL),
+                     ERR_OK);
+    assert_int_equal(rpc_stream_open(channel, "/roost.v1.Peer/Exchange", &events, &caller, &stream),
+                     ERR_OK);
+    for (unsigned i = 0; i < times; i++) {
+        struct buf message = {0};
+        assert_int_equal(buf_append(&message, bytes.data, bytes.bytes), ERR_OK);
+        ignore(rpc_stream_send(stream, RPC_NORMAL, &message, NULL, 0)); /* it may have ended */
+    }
+    tally_wait(&caller.tally, 0, 1);
+    rpc_stream_unref(stream);
+    rpc_channel_free(channel);
+    tally_release(&caller.tally);
+    return caller.err;
+}
+
+static struct buf encoded(const struct to_peer *message)
+{
+    struct buf bytes = {0};
+    assert_int_equal(wire_encode_to_peer(message, &bytes), ERR_OK);
+    return bytes;
+}
+
+TEST_F(only_workers_may_ask, peers, .tls = true)
+{
+    static const enum tls_role roles[] = {TLS_ROLE_SERVER, TLS_ROLE_OPERATOR};
+    const struct to_peer hello = {.kind = TO_PEER_HELLO, .hello = {3}};
+    scoped(buf_release) struct buf bytes = encoded(&hello);
+    grant(f, GIVES);
+    for (int i = 0; i < 2; i++) {
+        struct tls_identity identity = identity_of_role(&f->authority, "nest", roles[i]);
+        assert_int_equal(call_with(f, &identity, buf_slice(&bytes), 1), ERR_DENIED);
+        tls_identity_release(&identity);
+    }
+}
+
+TEST_F(a_stream_that_begins_otherwise_than_with_one_hello_ends, peers)
+{
+    const struct to_peer hello = {.kind = TO_PEER_HELLO, .hello = {3}};
+    const struct to_peer want = {.kind = TO_PEER_WANT, .want = {1, mesh_name(&f->mesh, 2, 0)}};
+    scoped(buf_release) struct buf hello_bytes = encoded(&hello), want_bytes = encoded(&want);
+    scoped(free_scoped) uint8_t *large = calloc(1, 100000);
+    assert_int_equal(call_with(f, NULL, buf_slice(&hello_bytes), 2), ERR_MALFORMED);
+    assert_int_equal(call_with(f, NULL, buf_slice(&want_bytes), 1), ERR_MALFORMED);
+    assert_int_equal(call_with(f, NULL, slice_of("no message"), 1), ERR_MALFORMED);
+    assert_int_equal(call_with(f, NULL, (struct slice){large, 100000}, 1), ERR_MALFORMED);
+}
+
+/* ---- peers of another make ---- */
+
+/* Answers each want with so many zeros, under the digest 1. */
+static void liar_message(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    const size_t *bytes = owner;
+    uint8_t asked[256];
+    struct arena arena = {.bytes_max = 1 << 16};
+    struct to_peer want;
+    assert_true(message->bytes <= sizeof asked);
+    rpc_message_copy(message, 0, message->bytes, asked);
+    struct slice slice = {asked, message->bytes};
+    rpc_message_unref(message);
+    if (wire_decode_to_peer(slice, &arena, &want, NULL) == ERR_OK && want.kind == TO_PEER_WANT) {
+        struct from_peer have = {.kind = FROM_PEER_HAVE, .have = {want.want.id, 1}};
+        struct counted *value = counted_new(*bytes);
+        const struct rpc_part part = {value, 0, *bytes};
+        struct buf header = {0};
+        memset(value->data, 0, *bytes);
+        have.payload_bytes = *bytes;
+        ignore(wire_encode_from_peer(&have, &header)); /* the test fails if nothing comes */
+        ignore(rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1));
+        counted_unref(value);
+    }
+    arena_release(&arena);
+}
+
+static enum err liar_open(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
+                          void **ret_owner, struct reason *reason)
+{
+    (void)stream, (void)peer, (void)reason;
+    *ret_owner = owner;
+    return ERR_OK;
+}
+
+static void assert_lie_is_found(struct peers_fixture *f, size_t bytes, enum err err)
+{
+    static const struct rpc_stream_events events = {.open = liar_open, .message = liar_message};
+    static struct rpc_method method = {
+        .path = "/roost.v1.Peer/Exchange", .kind = RPC_STREAM, .events = &events};
+    method.owner = &f->lie_bytes;
+    f->lie_bytes = bytes;
+    f->liar = server_new(f->loop, NULL, &method, 1);
+    snprintf(f->mesh.peers[1].address, sizeof f->mesh.peers[1].address, "127.0.0.1:%u",
+             rpc_server_port(f->liar));
+    grant(f, TAKES);
+    assert_int_equal(take(f, 0), err);
+    assert_int_equal(peers_blamed(f->peers[TAKES]), 2);
+    assert_int_equal(peers_bytes(f->peers[TAKES]), 0);
+}
+
+TEST_F(a_value_with_another_digest_is_refused, peers)
+{
+    assert_lie_is_found(f, VALUE_BYTES, ERR_WRONG_BITS);
+}
+
+TEST_F(a_value_of_another_size_is_refused, peers)
+{
+    assert_lie_is_found(f, VALUE_BYTES - 1, ERR_MALFORMED);
+}

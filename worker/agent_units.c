@@ -1,0 +1,89 @@
+/* What belongs to a ticket's place: units whose weights are pulled, pieces that are pushed. */
+#include "common/model/pipeline.h"
+#include "common/model/stages.h"
+#include "worker/agent_traffic.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum err agent_units_init(struct agent_traffic *traffic)
+{
+    const struct spec_mesh *mesh = &traffic->config->mesh;
+    uint32_t units = traffic->config->model->units_count;
+    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+        memset(traffic->flows[n].units, true, units * sizeof *traffic->flows[n].units);
+    if (mesh->stages <= 1)
+        return ERR_OK;
+    uint64_t runs = (uint64_t)mesh->stages * mesh->runs;
+    if (runs > units)
+        return ERR_INVALID;
+    traffic->cuts = calloc(runs + 1, sizeof *traffic->cuts);
+    if (traffic->cuts == NULL)
+        return ERR_NOMEM;
+    stages_cut(traffic->config->model, (uint32_t)runs, traffic->cuts);
+    return ERR_OK;
+}
+
+/* The executor of another place has another place's weights. */
+static void change_stage(struct agent_traffic *traffic, uint32_t stage)
+{
+    for (uint32_t c = 0; c < traffic->config->model->chunks_count; c++)
+        traffic->chunks[c].held_generation = 0;
+    traffic->stage = stage;
+}
+
+static void begin_place(struct agent_traffic *traffic, struct agent_flow *flow)
+{
+    const struct spec_mesh *mesh = &traffic->config->mesh;
+    const struct schedule_shape shape = {.schedule = mesh->schedule,
+                                         .places = mesh->stages,
+                                         .runs = mesh->runs,
+                                         .units = traffic->config->model->units_count};
+    uint32_t stage = flow->ticket->place.stage;
+    if (stage != traffic->stage)
+        change_stage(traffic, stage);
+    for (uint32_t unit = 0; unit < shape.units; unit++)
+        flow->units[unit] = schedule_has(&shape, traffic->cuts, stage, unit);
+    flow->pieces_count = 0;
+    for (uint32_t piece = 0; piece < traffic->piece_count; piece++)
+        flow->pieces_count += agent_units_has_piece(traffic, flow, piece);
+}
+
+void agent_units_begin(struct agent_traffic *traffic, struct agent_flow *flow)
+{
+    if (traffic->cuts != NULL)
+        begin_place(traffic, flow);
+    else
+        flow->pieces_count = traffic->piece_count;
+}
+
+static uint32_t unit_of(const struct agent_traffic *traffic, uint32_t piece)
+{
+    const struct model *model = traffic->config->model;
+    const struct agent_piece *p = &traffic->pieces[piece];
+    return model->parameters[model->chunks[p->chunk].parameter].part_units[p->part];
+}
+
+bool agent_units_has_piece(const struct agent_traffic *traffic, const struct agent_flow *flow,
+                           uint32_t piece)
+{
+    const struct agent_piece *p = &traffic->pieces[piece];
+    return traffic->cuts == NULL || (flow->units[unit_of(traffic, piece)] &&
+                                     ticket_names(&flow->ticket->ticket, p->chunk, p->part));
+}
+
+uint32_t agent_units_first_use(const struct agent_flow *flow,
+                               const struct model_parameter *parameter)
+{
+    uint32_t part = 0;
+    while (!flow->units[parameter->part_units[part]])
+        check(++part < parameter->parts);
+    return parameter->part_units[part];
+}
+
+struct node agent_units_node(const struct agent_traffic *traffic, const struct agent_flow *flow,
+                             uint32_t piece)
+{
+    return traffic->cuts == NULL ? flow->ticket->ticket.node
+                                 : flow->unit_nodes[unit_of(traffic, piece)];
+}

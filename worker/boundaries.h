@@ -1,0 +1,48 @@
+/* The boundaries of a run's mesh: which values pass there, from which place to which.
+ *
+ * An activation goes forward from the place that has unit u - 1 to the one that has unit u, over
+ * boundary u; its gradient goes back. Run r of the units belongs to place r mod places; in the half
+ * of a node that chimera sends up, to place places - 1 - r (worker/program/schedule.h). */
+#ifndef ROOST_WORKER_BOUNDARIES_H
+#define ROOST_WORKER_BOUNDARIES_H
+
+#include "common/model/model.h"
+#include "worker/executor_hooks.h"
+
+struct boundaries {
+    enum schedule_kind schedule;
+    uint32_t places, runs, units; /* runs of all places */
+    uint32_t slots, microbatches; /* of a step, of a slot */
+    uint32_t *cuts;               /* (runs + 1) units; owned */
+};
+
+enum err boundaries_init(struct boundaries *boundaries, const struct spec *spec,
+                         const struct model *model) MUST_USE; /* ERR_NOMEM */
+void boundaries_release(struct boundaries *boundaries);       /* {0} is fine */
+
+/* The name of a value of the ticket. */
+struct value_name boundaries_name(const struct ticket *ticket, const struct executor_value *value);
+bool boundaries_same(const struct value_name *a, const struct value_name *b);
+
+/* Whether the ticket's lease is the one that the name is about: its step, version and node. */
+bool boundaries_cover(const struct boundaries *boundaries, const struct ticket *ticket,
+                      const struct value_name *name);
+
+/* The places that a value of the ticket's lease passes between. False: none does. */
+struct passage {
+    uint32_t from, to; /* stages */
+};
+bool boundaries_pass(const struct boundaries *boundaries, const struct ticket *ticket,
+                     const struct value_name *name, struct passage *ret_passage);
+
+/* The value of the ticket that passes next there, on the same way between the same places. False:
+ * it was the last one. */
+bool boundaries_next(const struct boundaries *boundaries, const struct ticket *ticket,
+                     struct value_name *name);
+
+/* Among the values of the ticket that this run can have: a number below boundaries_values(). */
+size_t boundaries_index(const struct boundaries *boundaries, const struct ticket *ticket,
+                        const struct value_name *name);
+size_t boundaries_values(const struct boundaries *boundaries, const struct ticket *ticket);
+
+#endif

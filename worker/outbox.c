@@ -1,0 +1,400 @@
+#include "worker/outbox.h"
+
+#include "common/ring.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct value {
+    struct counted *bytes; /* a reference; NULL: it was not given yet */
+    uint64_t digest;
+};
+
+struct lease {
+    struct ticket ticket; /* attempt 0: the row is free */
+    struct place place;
+    uint64_t number; /* of the newest places */
+    uint32_t peer_count;
+    struct peer peers[WIRE_PLACES_MAX];
+    size_t value_count;
+    struct value *values; /* owned, by boundaries_index() */
+};
+
+struct outbox {
+    struct outbox_options options;
+    uint64_t generation;
+    uint64_t kept_bytes;
+    struct ring askers;
+    struct lease leases[WIRE_LEASES_MAX + 1]; /* one is being granted */
+};
+
+/* A want as it stands: `answer` is due, or it is parked. */
+struct question {
+    struct want want;
+    bool due, parked; /* parked: that was said before, so it holds no credit */
+    enum from_peer_kind answer;
+    enum err code;
+    struct counted *value; /* HAVE: a reference, so that it outlives its lease */
+    uint64_t digest;
+};
+
+struct outbox_asker {
+    struct outbox *outbox;
+    struct ring link;
+    uint64_t member;
+    struct digest shown;
+    uint32_t count; /* in the order in which they came */
+    struct question questions[OUTBOX_WANTS_MAX];
+};
+
+/* ---- leases ---- */
+
+static void lease_end(struct outbox *outbox, struct lease *lease)
+{
+    for (size_t i = 0; i < lease->value_count; i++)
+        if (lease->values[i].bytes != NULL) {
+            check(outbox->kept_bytes >= lease->values[i].bytes->bytes);
+            outbox->kept_bytes -= lease->values[i].bytes->bytes;
+            counted_unref(lease->values[i].bytes);
+        }
+    free(lease->values);
+    *lease = (struct lease){0};
+}
+
+static struct lease *lease_of(struct outbox *outbox, uint64_t attempt)
+{
+    for (uint32_t i = 0; i <= WIRE_LEASES_MAX; i++)
+        if (outbox->leases[i].ticket.attempt == attempt)
+            return &outbox->leases[i];
+    return NULL;
+}
+
+enum err outbox_new(const struct outbox_options *options, struct outbox **ret_outbox)
+{
+    struct outbox *outbox = calloc(1, sizeof *outbox);
+    if (outbox == NULL)
+        return ERR_NOMEM;
+    outbox->options = *options;
+    ring_init(&outbox->askers);
+    *ret_outbox = outbox;
+    return ERR_OK;
+}
+
+void outbox_free(struct outbox *outbox)
+{
+    if (outbox == NULL)
+        return;
+    check(ring_is_empty(&outbox->askers));
+    for (uint32_t i = 0; i <= WIRE_LEASES_MAX; i++)
+        lease_end(outbox, &outbox->leases[i]);
+    check(outbox->kept_bytes == 0);
+    free(outbox);
+}
+
+uint64_t outbox_bytes(const struct outbox *outbox)
+{
+    return outbox->kept_bytes;
+}
+
+/* ---- what is answered ---- */
+
+static const struct peer *peer_of(const struct lease *lease, uint64_t member)
+{
+    for (uint32_t i = 0; i < lease->peer_count; i++)
+        if (lease->peers[i].member == member)
+            return &lease->peers[i];
+    return NULL;
+}
+
+/* What a lease that the name is about has for the asker. */
+static enum err judge_lease(const struct outbox_asker *asker, const struct lease *lease,
+                            const struct value_name *name, struct value *ret_value)
+{
+    const struct outbox_options *options = &asker->outbox->options;
+    const struct peer *peer = peer_of(lease, asker->member);
+    struct passage passage;
+    if (peer == NULL)
+        return ERR_NO_GRANT;
+    if (!options->insecure &&
+        memcmp(peer->certificate, asker->shown.bytes, sizeof peer->certificate) != 0)
+        return ERR_UNTRUSTED;
+    if (!boundaries_pass(options->boundaries, &lease->ticket, name, &passage) ||
+        passage.to != peer->stage)
+        return ERR_NOT_FOUND;
+    *ret_value = lease->values[boundaries_index(options->boundaries, &lease->ticket, name)];
+    if (ret_value->bytes != NULL)
+        return ERR_OK; /* S2: also of a place that this member had before */
+    return passage.from == lease->place.stage ? ERR_BEHIND : ERR_NOT_FOUND;
+}
+
+/* OK: *ret_value is the value; BEHIND: it is to be waited for; others refuse. */
+static enum err judge(const struct outbox_asker *asker, const struct value_name *name,
+                      struct value *ret_value)
+{
+    struct outbox *outbox = asker->outbox;
+    enum err found = ERR_BEHIND; /* S2: nothing is known of it yet */
+    if (name->generation < outbox->generation)
+        return ERR_OLD_GENERATION; /* S8 */
+    for (uint32_t i = 0; i <= WIRE_LEASES_MAX; i++) {
+        const struct lease *lease = &outbox->leases[i];
+        if (lease->ticket.attempt == 0 ||
+            !boundaries_cover(outbox->options.boundaries, &lease->ticket, name))
+            continue;
+        found = judge_lease(asker, lease, name, ret_value);
+        if (found == ERR_OK || found == ERR_BEHIND)
+            return found;
+    }
+    return found;
+}
+
+/* Looks again at a want that has no answer but "parked". */
+static void settle(const struct outbox_asker *asker, struct question *question)
+{
+    struct value value = {0};
+    enum err err = judge(asker, &question->want.name, &value);
+    if (err == ERR_BEHIND)
+        return;
+    question->due = true;
+    question->answer = err == ERR_OK ? FROM_PEER_HAVE : FROM_PEER_GONE;
+    question->code = err;
+    if (err == ERR_OK) {
+        question->value = counted_ref(value.bytes);
+        question->digest = value.digest;
+    }
+}
+
+static bool is_open(const struct question *question)
+{
+    return !question->due || question->answer == FROM_PEER_PARKED;
+}
+
+/* What is known has changed. */
+static void settle_all(struct outbox *outbox)
+{
+    struct ring *head = &outbox->askers;
+    for (struct ring *link = head->behind; link != head; link = link->behind) {
+        struct outbox_asker *asker = RING_ITEM(link, struct outbox_asker, link);
+        for (uint32_t i = 0; i < asker->count; i++)
+            if (is_open(&asker->questions[i]))
+                settle(asker, &asker->questions[i]);
+    }
+}
+
+/* ---- what happens ---- */
+
+static void set_places(struct lease *lease, const struct places *places)
+{
+    check(places->peer_count <= WIRE_PLACES_MAX); /* the decoder's limit */
+    lease->number = places->number;
+    lease->peer_count = places->peer_count;
+    if (places->peer_count > 0)
+        memcpy(lease->peers, places->peers, places->peer_count * sizeof lease->peers[0]);
+}
+
+/* A free row for the lease. */
+static enum err lease_begin(struct outbox *outbox, const struct ticket *ticket,
+                            struct lease **ret_lease)
+{
+    struct lease *lease = lease_of(outbox, 0);
+    if (lease == NULL)
+        return ERR_BUSY;
+    size_t count = boundaries_values(outbox->options.boundaries, ticket);
+    lease->values = calloc(count > 0 ? count : 1, sizeof *lease->values);
+    if (lease->values == NULL)
+        return ERR_NOMEM;
+    lease->value_count = count;
+    lease->ticket = *ticket;
+    *ret_lease = lease;
+    return ERR_OK;
+}
+
+enum err outbox_lease(struct outbox *outbox, const struct ticket *ticket, const struct place *place,
+                      const struct places *places)
+{
+    check(ticket->attempt != 0);
+    outbox_generation(outbox, ticket->generation);
+    struct lease *lease = lease_of(outbox, ticket->attempt);
+    bool again = lease != NULL;
+    if (!again)
+        TRY(lease_begin(outbox, ticket, &lease));
+    lease->place = *place;
+    if (!again || places->number >= lease->number)
+        set_places(lease, places);
+    settle_all(outbox);
+    return ERR_OK;
+}
+
+void outbox_places(struct outbox *outbox, const struct places *places)
+{
+    struct lease *lease = places->attempt == 0 ? NULL : lease_of(outbox, places->attempt);
+    if (lease == NULL || places->number <= lease->number)
+        return; /* S7: older ones are ignored */
+    set_places(lease, places);
+    settle_all(outbox);
+}
+
+static bool is_among(const uint64_t *attempts, uint32_t count, uint64_t attempt)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (attempts[i] == attempt)
+            return true;
+    return false;
+}
+
+void outbox_keep(struct outbox *outbox, const uint64_t *attempts, uint32_t count)
+{
+    for (uint32_t i = 0; i <= WIRE_LEASES_MAX; i++) {
+        struct lease *lease = &outbox->leases[i];
+        if (lease->ticket.attempt != 0 && !is_among(attempts, count, lease->ticket.attempt))
+            lease_end(outbox, lease);
+    }
+}
+
+void outbox_generation(struct outbox *outbox, uint64_t generation)
+{
+    if (generation <= outbox->generation)
+        return;
+    outbox->generation = generation;
+    for (uint32_t i = 0; i <= WIRE_LEASES_MAX; i++) {
+        struct lease *lease = &outbox->leases[i];
+        if (lease->ticket.attempt != 0 && lease->ticket.generation < generation)
+            lease_end(outbox, lease);
+    }
+    settle_all(outbox);
+}
+
+enum err outbox_give(struct outbox *outbox, uint64_t attempt, const struct value_name *name,
+                     struct counted *take_value, uint64_t digest)
+{
+    struct lease *lease = attempt == 0 ? NULL : lease_of(outbox, attempt);
+    struct value *value = NULL;
+    if (lease != NULL) {
+        struct passage passage;
+        /* our own program sends what passes from its place */
+        check(boundaries_pass(outbox->options.boundaries, &lease->ticket, name, &passage) &&
+              passage.from == lease->place.stage);
+        value = &lease->values[boundaries_index(outbox->options.boundaries, &lease->ticket, name)];
+    }
+    if (value == NULL || value->bytes != NULL) {
+        bool differs =
+            value != NULL && (value->digest != digest || value->bytes->bytes != take_value->bytes);
+        counted_unref(take_value);
+        return differs ? ERR_WRONG_BITS : ERR_OK; /* S2 */
+    }
+    *value = (struct value){take_value, digest};
+    outbox->kept_bytes += take_value->bytes;
+    settle_all(outbox);
+    return ERR_OK;
+}
+
+/* ---- who asks ---- */
+
+struct outbox_asker *outbox_asker_new(struct outbox *outbox, uint64_t member,
+                                      const struct digest *shown)
+{
+    struct outbox_asker *asker = calloc(1, sizeof *asker);
+    if (asker == NULL)
+        return NULL;
+    asker->outbox = outbox;
+    asker->member = member;
+    asker->shown = *shown;
+    ring_add(&outbox->askers, &asker->link);
+    return asker;
+}
+
+static void question_take(struct outbox_asker *asker, uint32_t at)
+{
+    counted_unref(asker->questions[at].value);
+    asker->count--;
+    memmove(&asker->questions[at], &asker->questions[at + 1],
+            (asker->count - at) * sizeof asker->questions[0]);
+}
+
+void outbox_asker_free(struct outbox_asker *asker)
+{
+    if (asker == NULL)
+        return;
+    while (asker->count > 0)
+        question_take(asker, asker->count - 1);
+    ring_take(&asker->link);
+    free(asker);
+}
+
+/* The want of that id, if it is still open. */
+static struct question *open_question(struct outbox_asker *asker, uint64_t id)
+{
+    for (uint32_t i = 0; i < asker->count; i++)
+        if (asker->questions[i].want.id == id && is_open(&asker->questions[i]))
+            return &asker->questions[i];
+    return NULL;
+}
+
+/* Wants that hold a credit. */
+static uint32_t unanswered(const struct outbox_asker *asker)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < asker->count; i++)
+        count += asker->questions[i].due && !asker->questions[i].parked;
+    return count;
+}
+
+/* Room for one more parked want: the oldest goes, its asker renews it. */
+static void make_room(struct outbox_asker *asker)
+{
+    uint32_t parked = 0, oldest = 0;
+    for (uint32_t i = asker->count; i-- > 0;)
+        if (asker->questions[i].parked) {
+            parked++;
+            oldest = i;
+        }
+    if (parked >= OUTBOX_PARKED_MAX)
+        question_take(asker, oldest);
+}
+
+enum err outbox_want(struct outbox_asker *asker, const struct want *want)
+{
+    if (unanswered(asker) >= WIRE_CREDITS)
+        return ERR_MALFORMED;
+    struct question *question = open_question(asker, want->id);
+    if (question == NULL) {
+        make_room(asker);
+        check(asker->count < OUTBOX_WANTS_MAX);
+        question = &asker->questions[asker->count++];
+    }
+    /* parked, until something else is known of it */
+    *question = (struct question){.want = *want, .due = true, .answer = FROM_PEER_PARKED};
+    settle(asker, question);
+    return ERR_OK;
+}
+
+bool outbox_next(struct outbox_asker *asker, struct outbox_answer *ret_answer)
+{
+    uint32_t at = 0;
+    while (at < asker->count && !asker->questions[at].due)
+        at++;
+    if (at == asker->count)
+        return false;
+    struct question *question = &asker->questions[at];
+    uint64_t id = question->want.id;
+    *ret_answer = (struct outbox_answer){.message = {.kind = question->answer}};
+    switch (question->answer) {
+    case FROM_PEER_PARKED:
+        ret_answer->message.parked.id = id;
+        question->parked = true;
+        question->due = false;
+        return true;
+    case FROM_PEER_HAVE:
+        ret_answer->message.have.id = id;
+        ret_answer->message.have.digest = question->digest;
+        ret_answer->message.payload_bytes = question->value->bytes;
+        ret_answer->value = question->value;
+        question->value = NULL;
+        break;
+    case FROM_PEER_GONE:
+        ret_answer->message.gone.id = id;
+        ret_answer->message.gone.code = question->code;
+        break;
+    }
+    question_take(asker, at);
+    return true;
+}

@@ -1,0 +1,288 @@
+/* What the worker calls; both ways of a value's bytes. */
+#include "worker/peers.h"
+
+#include "worker/peers_core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MESSAGE_SLACK_BYTES = 64 };
+
+void peers_settings(struct rpc_settings *settings)
+{
+    uint32_t bytes = WIRE_VALUE_BYTES_MAX + WIRE_HEADER_BYTES_MAX + MESSAGE_SLACK_BYTES;
+    if (settings->message_bytes_max < bytes)
+        settings->message_bytes_max = bytes;
+}
+
+/* ---- life ---- */
+
+static void release_message(void *value)
+{
+    rpc_message_unref(value);
+}
+
+static enum err make_cores(struct peers *peers)
+{
+    const struct peers_options *options = &peers->options;
+    TRY(boundaries_init(&peers->boundaries, options->spec, options->model));
+    TRY(digest_fast_init(&peers->digest));
+    const struct outbox_options outbox = {.boundaries = &peers->boundaries,
+                                          .insecure = options->identity == NULL};
+    TRY(outbox_new(&outbox, &peers->outbox));
+    const struct wants_options wants = {.boundaries = &peers->boundaries,
+                                        .answer_ms = options->answer_ms,
+                                        .seed = time_now_ns(),
+                                        .release = release_message};
+    return wants_new(&wants, &peers->wants);
+}
+
+/* What others are to connect to. */
+static enum err set_address(struct peers *peers, struct reason *reason)
+{
+    const struct peers_options *options = &peers->options;
+    const char *colon = strrchr(options->address, ':'); /* there is one: the server listens there */
+    int bytes = options->advertise != NULL
+                    ? snprintf(peers->address, sizeof peers->address, "%s", options->advertise)
+                    : snprintf(peers->address, sizeof peers->address, "%.*s:%u",
+                               (int)(colon - options->address), options->address,
+                               rpc_server_port(peers->server));
+    return bytes < (int)sizeof peers->address
+               ? ERR_OK
+               : reason_set(reason, ERR_INVALID, "an address is at most %zu bytes long",
+                            sizeof peers->address - 1);
+}
+
+static enum err listen_there(struct peers *peers, struct reason *reason)
+{
+    const struct peers_options *options = &peers->options;
+    peers->method = peers_serve_method(peers);
+    const struct rpc_server_config config = {.loop = options->loop,
+                                             .address = options->address,
+                                             .identity = options->identity,
+                                             .methods = &peers->method,
+                                             .method_count = 1};
+    TRY(rpc_server_new(&config, &peers->server, reason));
+    return set_address(peers, reason);
+}
+
+enum err peers_new(const struct peers_options *options, struct peers **ret_peers,
+                   struct reason *reason)
+{
+    struct peers *peers = calloc(1, sizeof *peers);
+    if (peers == NULL)
+        return ERR_NOMEM;
+    peers->options = *options;
+    thread_mutex_init(&peers->mutex);
+    thread_cond_init(&peers->changed);
+    ring_init(&peers->serving);
+    enum err err = make_cores(peers);
+    if (err == ERR_OK)
+        err = listen_there(peers, reason);
+    if (err != ERR_OK) {
+        peers_free(peers);
+        return err;
+    }
+    *ret_peers = peers;
+    return ERR_OK;
+}
+
+void peers_free(struct peers *peers)
+{
+    if (peers == NULL)
+        return;
+    peers_ask_end(peers);
+    rpc_server_free(peers->server);
+    check(ring_is_empty(&peers->serving)); /* each has had its last event */
+    outbox_free(peers->outbox);
+    wants_free(peers->wants);
+    digest_fast_release(&peers->digest);
+    boundaries_release(&peers->boundaries);
+    thread_cond_release(&peers->changed);
+    thread_mutex_release(&peers->mutex);
+    free(peers);
+}
+
+const char *peers_address(const struct peers *peers)
+{
+    return peers->address;
+}
+
+/* ---- the main thread ---- */
+
+static void note_kept_locked(struct peers *peers)
+{
+    atomic_store(&peers->kept_bytes, outbox_bytes(peers->outbox));
+}
+
+/* What is known of leases has changed: those who ask and who waits may go on. */
+static void unlock_changed(struct peers *peers)
+{
+    note_kept_locked(peers);
+    thread_wake_all(&peers->changed);
+    thread_unlock(&peers->mutex);
+    peers_serve_answers(peers);
+}
+
+enum err peers_lease(struct peers *peers, uint64_t member, const struct ticket *ticket,
+                     const struct place *place, const struct places *places)
+{
+    thread_lock(&peers->mutex);
+    enum err err = outbox_lease(peers->outbox, ticket, place, places);
+    if (err == ERR_OK) {
+        wants_lease(peers->wants, ticket, place, places);
+        peers->ticket = *ticket;
+        peers->member = member;
+        peers->cancelled = false;
+    }
+    unlock_changed(peers);
+    return err;
+}
+
+void peers_places(struct peers *peers, const struct places *places)
+{
+    thread_lock(&peers->mutex);
+    outbox_places(peers->outbox, places);
+    wants_places(peers->wants, peers_now_ms(), places);
+    unlock_changed(peers);
+}
+
+void peers_keep(struct peers *peers, const uint64_t *attempts, uint32_t count)
+{
+    thread_lock(&peers->mutex);
+    outbox_keep(peers->outbox, attempts, count);
+    unlock_changed(peers);
+}
+
+void peers_generation(struct peers *peers, uint64_t generation)
+{
+    thread_lock(&peers->mutex);
+    outbox_generation(peers->outbox, generation);
+    unlock_changed(peers);
+}
+
+void peers_cancel(struct peers *peers)
+{
+    thread_lock(&peers->mutex);
+    peers->cancelled = true;
+    thread_wake_all(&peers->changed);
+    thread_unlock(&peers->mutex);
+}
+
+/* ---- the compute thread ---- */
+
+static struct ticket ticket_of(struct peers *peers)
+{
+    thread_lock(&peers->mutex);
+    struct ticket ticket = peers->ticket;
+    thread_unlock(&peers->mutex);
+    return ticket;
+}
+
+/* The digest of a value begins with its name: eight numbers of 64 bits, little-endian. */
+static void digest_name(struct peers *peers, const struct value_name *name)
+{
+    const uint64_t numbers[] = {name->generation, name->kind,       name->step,     name->version,
+                                name->slot,       name->microbatch, name->boundary, name->way};
+    uint8_t bytes[sizeof numbers];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(numbers[i / 8] >> i % 8 * 8);
+    digest_fast_add(&peers->digest, (struct slice){bytes, sizeof bytes});
+}
+
+enum err peers_give(struct peers *peers, const struct executor_value *value, const void *bytes)
+{
+    const struct ticket ticket = ticket_of(peers);
+    const struct value_name name = boundaries_name(&ticket, value);
+    if (value->bytes > WIRE_VALUE_BYTES_MAX)
+        return ERR_INVALID;
+    struct counted *copy = counted_new(value->bytes);
+    if (copy == NULL)
+        return ERR_NOMEM;
+    memcpy(copy->data, bytes, value->bytes);
+    digest_name(peers, &name);
+    digest_fast_add(&peers->digest, (struct slice){copy->data, copy->bytes});
+    uint64_t digest = digest_fast_finish(&peers->digest);
+    thread_lock(&peers->mutex);
+    enum err err = outbox_give(peers->outbox, ticket.attempt, &name, copy, digest);
+    note_kept_locked(peers);
+    thread_unlock(&peers->mutex);
+    peers_serve_answers(peers);
+    return err;
+}
+
+/* Copies the value, the message's last bytes, and returns its digest. */
+static uint64_t copy_value(struct peers *peers, const struct value_name *name,
+                           const struct wants_value *value, uint8_t *ret_bytes)
+{
+    const struct rpc_message *message = value->value;
+    size_t skip = message->bytes - value->bytes;
+    digest_name(peers, name);
+    for (uint32_t i = 0; i < message->slice_count; i++) {
+        struct slice slice = message->slices[i];
+        size_t before = skip < slice.bytes ? skip : slice.bytes;
+        size_t bytes = slice.bytes - before;
+        skip -= before;
+        if (bytes == 0)
+            continue;
+        memcpy(ret_bytes, slice.data + before, bytes);
+        digest_fast_add(&peers->digest, (struct slice){ret_bytes, bytes});
+        ret_bytes += bytes;
+    }
+    return digest_fast_finish(&peers->digest);
+}
+
+/* Whether the bytes are the value; BEHIND: it is waited for once more. */
+static enum err take_value(struct peers *peers, const struct value_name *name,
+                           const struct wants_value *value, void *ret_bytes)
+{
+    bool right = copy_value(peers, name, value, ret_bytes) == value->digest;
+    uint64_t bytes = value->bytes;
+    thread_lock(&peers->mutex);
+    enum err err = wants_judge(peers->wants, name, right);
+    thread_unlock(&peers->mutex);
+    if (right)
+        atomic_fetch_add(&peers->taken_bytes, bytes);
+    else
+        log_warning(peers->options.logger, "value refused", log_uint("member", value->member),
+                    log_text("err", err_name(ERR_WRONG_BITS)), log_text("next", "ask again"));
+    return err;
+}
+
+enum err peers_take(struct peers *peers, const struct executor_value *value, void *ret_bytes)
+{
+    const struct ticket ticket = ticket_of(peers);
+    const struct value_name name = boundaries_name(&ticket, value);
+    struct wants_value there;
+    atomic_store(&peers->blamed, 0);
+    thread_lock(&peers->mutex);
+    enum err err = peers->cancelled || ticket.attempt == 0
+                       ? ERR_CANCELLED
+                       : wants_begin(peers->wants, peers_now_ms(), &name, value->bytes);
+    thread_unlock(&peers->mutex);
+    if (err != ERR_OK)
+        return err;
+    do {
+        err = peers_ask_wait(peers, &name, &there);
+        if (err == ERR_OK)
+            err = take_value(peers, &name, &there, ret_bytes);
+    } while (err == ERR_BEHIND);
+    return err;
+}
+
+/* ---- any thread ---- */
+
+uint64_t peers_blamed(const struct peers *peers)
+{
+    return atomic_load(&peers->blamed);
+}
+
+uint64_t peers_bytes(const struct peers *peers)
+{
+    return atomic_load(&peers->taken_bytes);
+}
+
+uint64_t peers_kept_bytes(const struct peers *peers)
+{
+    return atomic_load(&peers->kept_bytes);
+}

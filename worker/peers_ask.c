@@ -1,0 +1,250 @@
+/* Peer.Exchange at the member that asks. The compute thread opens streams, sends wants and looks at
+ * the clock while it waits for a value; polling threads bring the answers to the core. */
+#include "worker/peers_core.h"
+
+#include "common/arena.h"
+#include "common/scoped.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The owner that a stream's events carry, to its `closed`. */
+struct origin {
+    struct peers *peers;
+    uint64_t number;
+};
+
+/* ---- polling threads ---- */
+
+/* True: the message is kept. */
+static bool take_answer(const struct origin *origin, const struct from_peer *answer,
+                        struct rpc_message *message)
+{
+    struct peers *peers = origin->peers;
+    uint64_t now_ms = peers_now_ms();
+    bool kept = false;
+    thread_lock(&peers->mutex);
+    switch (answer->kind) {
+    case FROM_PEER_HAVE:
+        kept = wants_have(peers->wants, now_ms, origin->number, answer, message);
+        break;
+    case FROM_PEER_PARKED:
+        wants_parked(peers->wants, now_ms, origin->number, answer->parked.id);
+        break;
+    case FROM_PEER_GONE:
+        wants_gone(peers->wants, now_ms, origin->number, answer->gone.id, answer->gone.code);
+        break;
+    }
+    thread_wake_all(&peers->changed);
+    thread_unlock(&peers->mutex);
+    return kept;
+}
+
+static void on_message(void *owner, struct rpc_stream *rpc, struct rpc_message *take_message)
+{
+    const struct origin *origin = owner;
+    scoped(arena_release) struct arena arena;
+    struct from_peer answer;
+    struct reason reason = {0};
+    arena_init(&arena, WIRE_HEADER_BYTES_MAX);
+    enum err err = wire_decode_from_peer(take_message->slices, take_message->slice_count, &arena,
+                                         &answer, &reason);
+    if (err != ERR_OK) {
+        log_warning(origin->peers->options.logger, "peer's message refused",
+                    log_text("err", err_name(err)), log_text("why", reason.text),
+                    log_text("next", "reconnect"));
+        rpc_stream_cancel(rpc);
+    }
+    if (err != ERR_OK || !take_answer(origin, &answer, take_message))
+        rpc_message_unref(take_message);
+}
+
+static void lose(struct peers *peers, uint64_t number)
+{
+    thread_lock(&peers->mutex);
+    wants_lost(peers->wants, peers_now_ms(), number);
+    thread_wake_all(&peers->changed);
+    thread_unlock(&peers->mutex);
+}
+
+static void on_closed(void *owner, struct rpc_stream *rpc, enum err err,
+                      const struct reason *reason)
+{
+    (void)rpc;
+    struct origin *origin = owner;
+    log_debug(origin->peers->options.logger, "stream to a peer ended",
+              log_text("err", err_name(err)), log_text("why", reason->text));
+    lose(origin->peers, origin->number);
+    free(origin);
+}
+
+static const struct rpc_stream_events events = {.message = on_message, .closed = on_closed};
+
+/* ---- the compute thread ---- */
+
+static void connection_free(struct connection *connection)
+{
+    if (connection->stream != NULL)
+        rpc_stream_cancel(connection->stream);
+    rpc_stream_unref(connection->stream);
+    rpc_channel_free(connection->channel);
+    free(connection);
+}
+
+void peers_ask_end(struct peers *peers)
+{
+    while (peers->connections != NULL) {
+        struct connection *connection = peers->connections;
+        peers->connections = connection->next;
+        connection_free(connection);
+    }
+}
+
+/* Whether the stream is to stay: it may be lost, of a member that is no peer, or of an earlier
+ * membership of this process. */
+static bool is_used(struct peers *peers, const struct connection *connection)
+{
+    thread_lock(&peers->mutex);
+    bool ours = connection->member == peers->member;
+    bool used = wants_uses(peers->wants, connection->number);
+    if (!ours && used)
+        wants_lost(peers->wants, peers_now_ms(), connection->number);
+    thread_unlock(&peers->mutex);
+    return ours && used;
+}
+
+static void close_unused(struct peers *peers)
+{
+    struct connection **at = &peers->connections;
+    while (*at != NULL) {
+        struct connection *connection = *at;
+        if (is_used(peers, connection)) {
+            at = &connection->next;
+            continue;
+        }
+        *at = connection->next;
+        connection_free(connection);
+    }
+}
+
+static enum err send_to(struct connection *connection, const struct to_peer *message)
+{
+    struct buf bytes = {0};
+    TRY(wire_encode_to_peer(message, &bytes));
+    return rpc_stream_send(connection->stream, RPC_NORMAL, &bytes, NULL, 0);
+}
+
+static enum err open_stream(struct peers *peers, struct connection *connection)
+{
+    struct origin *origin = malloc(sizeof *origin);
+    if (origin == NULL)
+        return ERR_NOMEM;
+    *origin = (struct origin){peers, connection->number};
+    enum err err = rpc_stream_open(connection->channel, "/roost.v1.Peer/Exchange", &events, origin,
+                                   &connection->stream);
+    if (err != ERR_OK) {
+        free(origin);
+        return err;
+    }
+    const struct to_peer hello = {.kind = TO_PEER_HELLO, .hello = {connection->member}};
+    return send_to(connection, &hello);
+}
+
+static enum err connect_to(struct peers *peers, const struct wants_effect *effect,
+                           const struct peer *peer, struct reason *reason)
+{
+    struct connection *connection = calloc(1, sizeof *connection);
+    struct digest shown;
+    if (connection == NULL)
+        return ERR_NOMEM;
+    memcpy(shown.bytes, peer->certificate, sizeof shown.bytes);
+    connection->number = effect->number;
+    thread_lock(&peers->mutex);
+    connection->member = peers->member;
+    thread_unlock(&peers->mutex);
+    connection->next = peers->connections;
+    peers->connections = connection;
+    TRY(rpc_channel_new_worker(peers->options.loop, peer->address, peers->options.identity, &shown,
+                               &connection->channel, reason));
+    return open_stream(peers, connection);
+}
+
+static void carry_open(struct peers *peers, const struct wants_effect *effect,
+                       const struct peer *peer)
+{
+    struct reason reason = {0};
+    close_unused(peers);
+    enum err err = connect_to(peers, effect, peer, &reason);
+    if (err == ERR_OK)
+        return;
+    log_debug(peers->options.logger, "no stream to a peer", log_uint("member", peer->member),
+              log_text("err", err_name(err)), log_text("why", reason.text));
+    lose(peers, effect->number);
+}
+
+static void carry_ask(struct peers *peers, const struct wants_effect *effect)
+{
+    const struct to_peer message = {.kind = TO_PEER_WANT, .want = effect->want};
+    struct connection *connection = peers->connections;
+    while (connection != NULL && connection->number != effect->number)
+        connection = connection->next;
+    if (connection == NULL || send_to(connection, &message) != ERR_OK)
+        lose(peers, effect->number);
+}
+
+static void carry_out(struct peers *peers, const struct wants_effect *effect,
+                      const struct peer *peer)
+{
+    const struct peers_options *options = &peers->options;
+    switch (effect->kind) {
+    case WANTS_OPEN:
+        carry_open(peers, effect, peer);
+        break;
+    case WANTS_ASK:
+        carry_ask(peers, effect);
+        break;
+    case WANTS_UNREACHABLE:
+        log_warning(options->logger, "peer does not answer", log_uint("member", peer->member),
+                    log_text("address", peer->address), log_text("next", "report it, and ask on"));
+        options->unreachable(options->context, effect->attempt, peer->member);
+        break;
+    }
+}
+
+/* What there is to do, or the value. BEHIND: `ret_effect` is to be carried out. */
+static enum err look_locked(struct peers *peers, const struct value_name *name,
+                            struct wants_value *ret_value, struct wants_effect *ret_effect)
+{
+    for (;;) {
+        uint64_t member = 0;
+        if (peers->cancelled)
+            return ERR_CANCELLED;
+        if (wants_next(peers->wants, peers_now_ms(), ret_effect))
+            return ERR_BEHIND;
+        enum err err = wants_look(peers->wants, name, ret_value, &member);
+        if (err != ERR_BEHIND) {
+            atomic_store(&peers->blamed, member);
+            return err;
+        }
+        uint64_t wake_ms = wants_wake_ms(peers->wants);
+        uint64_t wake_ns = wake_ms > UINT64_MAX / 1000000 ? TIME_NEVER : wake_ms * 1000000;
+        ignore(thread_wait_locked(&peers->changed, &peers->mutex, wake_ns)); /* looks again */
+    }
+}
+
+enum err peers_ask_wait(struct peers *peers, const struct value_name *name,
+                        struct wants_value *ret_value)
+{
+    for (;;) {
+        struct wants_effect effect;
+        struct peer peer;
+        thread_lock(&peers->mutex);
+        enum err err = look_locked(peers, name, ret_value, &effect);
+        if (err == ERR_BEHIND)
+            peer = *effect.peer; /* lent until the lock is free */
+        thread_unlock(&peers->mutex);
+        if (err != ERR_BEHIND)
+            return err;
+        carry_out(peers, &effect, &peer);
+    }
+}

@@ -1,0 +1,64 @@
+/* The carrier's state, which its files share. For peers*.c only. */
+#ifndef ROOST_WORKER_PEERS_CORE_H
+#define ROOST_WORKER_PEERS_CORE_H
+
+#include "common/ring.h"
+#include "common/thread.h"
+#include "common/time.h"
+#include "worker/outbox.h"
+#include "worker/peers_options.h"
+#include "worker/wants.h"
+
+enum { PEERS_ADDRESS_BYTES = WIRE_ADDRESS_BYTES };
+
+/* A stream to a member that is asked. */
+struct connection {
+    struct connection *next;
+    uint64_t number;
+    uint64_t member; /* as which this process asks there */
+    struct rpc_channel *channel;
+    struct rpc_stream *stream; /* a reference; NULL: it was not opened */
+};
+
+struct peers {
+    struct peers_options options;
+    struct boundaries boundaries;
+    char address[PEERS_ADDRESS_BYTES];
+    struct rpc_method method;
+    struct rpc_server *server;
+
+    struct thread_mutex mutex; /* guards the following, to `cancelled` */
+    struct thread_cond changed;
+    struct outbox *outbox;
+    struct wants *wants;
+    struct ring serving;  /* struct serving */
+    struct ticket ticket; /* what the compute thread works for; attempt 0: nothing */
+    uint64_t member;
+    bool cancelled;
+
+    _Atomic uint64_t taken_bytes, kept_bytes, blamed;
+
+    struct digest_fast digest; /* this and the rest: the compute thread's */
+    struct connection *connections;
+};
+
+static inline uint64_t peers_now_ms(void)
+{
+    return time_now_ns() / 1000000;
+}
+
+/* ---- peers_serve.c ---- */
+
+/* The method by which others ask. */
+struct rpc_method peers_serve_method(struct peers *peers);
+/* Sends what is to be answered. Any thread, without the lock. */
+void peers_serve_answers(struct peers *peers);
+
+/* ---- peers_ask.c; the compute thread ---- */
+
+enum err peers_ask_wait(struct peers *peers, const struct value_name *name,
+                        struct wants_value *ret_value) MUST_USE;
+/* Ends all streams, and waits for that. */
+void peers_ask_end(struct peers *peers);
+
+#endif

@@ -1,0 +1,25 @@
+/* What the carrier between places is made with. Borrowed as long as it lives. */
+#ifndef ROOST_WORKER_PEERS_OPTIONS_H
+#define ROOST_WORKER_PEERS_OPTIONS_H
+
+#include "common/log.h"
+#include "common/model/model.h"
+#include "common/rpc/rpc.h"
+#include "worker/executor_hooks.h"
+
+struct peers_options {
+    struct rpc_loop *loop;               /* whose settings peers_settings() has seen */
+    const struct tls_identity *identity; /* NULL: insecure, loopback only, nothing is compared */
+    const char *address;                 /* to listen at: "host:port"; port 0: any */
+    const char *advertise;               /* NULL: the address, with the port that it has */
+    const struct spec *spec;             /* of the run: mesh and train */
+    const struct model *model;           /* of the run */
+    uint32_t answer_ms; /* a peer that answers nothing for so long is named (S7); not 0 */
+    /* A peer of the lease did not answer, once for each of its places: any thread, no lock held. It
+     * is asked again until the places change, or peers_cancel(). */
+    void *context;
+    void (*unreachable)(void *context, uint64_t attempt, uint64_t member);
+    const struct logger *logger;
+};
+
+#endif

@@ -1,0 +1,198 @@
+/* Peer.Exchange at the member that is asked: a stream for each who asks, from hello to the end.
+ *
+ * A want comes in on the stream's polling thread, and the outbox knows at once what is answered.
+ * What a stream has not sent yet waits in the outbox: a peer that does not read gets no more, and
+ * one that asks on nevertheless runs out of credits. */
+#include "worker/peers_core.h"
+
+#include "common/arena.h"
+#include "common/scoped.h"
+
+#include <stdlib.h>
+
+enum { WANT_BYTES_MAX = 4096 };
+
+struct serving {
+    struct ring link;           /* the lock's, as are the next two */
+    uint32_t unsent;            /* answers that the connection has not taken yet */
+    struct outbox_asker *asker; /* NULL: it has not said who it is */
+    struct peers *peers;
+    struct rpc_stream *rpc; /* until `closed` */
+    struct digest shown;
+    bool ended; /* polling thread only */
+};
+
+/* ---- answers ---- */
+
+struct outgoing {
+    struct rpc_stream *stream; /* a reference */
+    struct outbox_answer answer;
+};
+
+static bool next_outgoing(struct peers *peers, struct outgoing *ret_outgoing)
+{
+    bool found = false;
+    thread_lock(&peers->mutex);
+    for (struct ring *link = peers->serving.behind; link != &peers->serving && !found;
+         link = link->behind) {
+        struct serving *serving = RING_ITEM(link, struct serving, link);
+        if (serving->asker == NULL || serving->unsent >= WIRE_CREDITS ||
+            !outbox_next(serving->asker, &ret_outgoing->answer))
+            continue;
+        serving->unsent++;
+        ret_outgoing->stream = rpc_stream_ref(serving->rpc);
+        found = true;
+    }
+    thread_unlock(&peers->mutex);
+    return found;
+}
+
+static enum err send_answer(const struct outgoing *outgoing)
+{
+    struct counted *value = outgoing->answer.value;
+    struct rpc_part part = {.counted = value, .bytes = value != NULL ? value->bytes : 0};
+    struct buf header = {0};
+    TRY(wire_encode_from_peer(&outgoing->answer.message, &header));
+    /* one priority: the asker hears that a want is parked before its value */
+    return rpc_stream_send(outgoing->stream, RPC_NORMAL, &header, &part, value != NULL);
+}
+
+void peers_serve_answers(struct peers *peers)
+{
+    struct outgoing outgoing;
+    while (next_outgoing(peers, &outgoing)) {
+        if (send_answer(&outgoing) != ERR_OK)
+            rpc_stream_cancel(outgoing.stream); /* it asks again over the next one */
+        counted_unref(outgoing.answer.value);
+        rpc_stream_unref(outgoing.stream);
+    }
+}
+
+/* ---- events ---- */
+
+static void end_stream(struct serving *serving, enum err err, const char *text)
+{
+    serving->ended = true;
+    rpc_stream_finish(serving->rpc, err, text);
+}
+
+static enum err on_open(void *owner, struct rpc_stream *rpc, const struct rpc_peer *peer,
+                        void **ret_owner, struct reason *reason)
+{
+    struct peers *peers = owner;
+    struct serving *serving = calloc(1, sizeof *serving);
+    if (serving == NULL)
+        return reason_set(reason, ERR_BUSY, "no memory for another stream");
+    serving->peers = peers;
+    serving->rpc = rpc_stream_ref(rpc);
+    serving->shown = peer->shown;
+    thread_lock(&peers->mutex);
+    ring_add(&peers->serving, &serving->link);
+    thread_unlock(&peers->mutex);
+    *ret_owner = serving;
+    return ERR_OK;
+}
+
+static enum err greet_locked(struct serving *serving, uint64_t member)
+{
+    if (serving->asker != NULL)
+        return ERR_MALFORMED;
+    serving->asker = outbox_asker_new(serving->peers->outbox, member, &serving->shown);
+    return serving->asker != NULL ? ERR_OK : ERR_BUSY;
+}
+
+/* A message that decodes: hello first, then wants. */
+static void dispatch(struct serving *serving, const struct to_peer *message)
+{
+    struct peers *peers = serving->peers;
+    bool hello = message->kind == TO_PEER_HELLO, greeted;
+    enum err err = ERR_MALFORMED;
+    thread_lock(&peers->mutex);
+    greeted = serving->asker != NULL;
+    if (hello)
+        err = greet_locked(serving, message->hello.member);
+    else if (greeted)
+        err = outbox_want(serving->asker, &message->want);
+    thread_unlock(&peers->mutex);
+    if (err == ERR_OK)
+        peers_serve_answers(peers);
+    else if (hello == greeted)
+        end_stream(serving, err, "hello is the first message of a stream, and only that");
+    else
+        end_stream(serving, err,
+                   hello ? "no memory for another stream"
+                         : "more wants without an answer than there are credits");
+}
+
+/* The bytes of a message in one piece. */
+static enum err decode(const struct rpc_message *received, struct arena *arena,
+                       struct to_peer *ret_message, struct reason *reason)
+{
+    uint8_t bytes[WANT_BYTES_MAX];
+    if (received->bytes > sizeof bytes)
+        return reason_set(reason, ERR_MALFORMED, "message is larger than %d bytes", WANT_BYTES_MAX);
+    rpc_message_copy(received, 0, received->bytes, bytes);
+    return wire_decode_to_peer((struct slice){bytes, received->bytes}, arena, ret_message, reason);
+}
+
+static void on_message(void *owner, struct rpc_stream *rpc, struct rpc_message *take_message)
+{
+    (void)rpc;
+    struct serving *serving = owner;
+    scoped(arena_release) struct arena arena;
+    struct to_peer message;
+    struct reason reason = {0};
+    arena_init(&arena, WIRE_HEADER_BYTES_MAX);
+    enum err err = serving->ended ? ERR_CANCELLED : decode(take_message, &arena, &message, &reason);
+    rpc_message_unref(take_message);
+    if (err == ERR_OK)
+        dispatch(serving, &message);
+    else if (!serving->ended)
+        end_stream(serving, err, reason_text(err, &reason));
+}
+
+static void on_sent(void *owner, struct rpc_stream *rpc, size_t queued)
+{
+    (void)rpc, (void)queued;
+    struct serving *serving = owner;
+    thread_lock(&serving->peers->mutex);
+    check(serving->unsent > 0); /* as often as it was sent */
+    serving->unsent--;
+    thread_unlock(&serving->peers->mutex);
+    peers_serve_answers(serving->peers);
+}
+
+static void on_closed(void *owner, struct rpc_stream *rpc, enum err err,
+                      const struct reason *reason)
+{
+    (void)rpc;
+    struct serving *serving = owner;
+    struct peers *peers = serving->peers;
+    log_debug(peers->options.logger, "peer's stream ended", log_text("err", err_name(err)),
+              log_text("why", reason->text));
+    thread_lock(&peers->mutex);
+    outbox_asker_free(serving->asker);
+    ring_take(&serving->link);
+    thread_unlock(&peers->mutex);
+    rpc_stream_unref(serving->rpc);
+    free(serving);
+}
+
+static const struct rpc_stream_events events = {
+    .open = on_open,
+    .message = on_message,
+    .sent = on_sent,
+    .closed = on_closed,
+};
+
+struct rpc_method peers_serve_method(struct peers *peers)
+{
+    return (struct rpc_method){
+        .path = "/roost.v1.Peer/Exchange",
+        .kind = RPC_STREAM,
+        .roles = TLS_ROLE_BIT(TLS_ROLE_WORKER),
+        .request_bytes_max = WANT_BYTES_MAX,
+        .owner = peers,
+        .events = &events,
+    };
+}

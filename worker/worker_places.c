@@ -1,0 +1,71 @@
+#include "worker/worker_places.h"
+
+enum { PEER_ANSWER_MS = 5000 /* keepalive finds a vanished machine within 9 s */ };
+
+static void warn_of_address(const struct worker *worker)
+{
+    const char *address = peers_address(worker->peers);
+    if (rpc_is_everywhere(address))
+        log_warning(worker->config->logger, "other machines cannot reach this address",
+                    log_text("address", address), log_text("next", "set --advertise"));
+}
+
+static void on_unreachable(void *worker, uint64_t attempt, uint64_t member)
+{
+    worker_post(worker, &(struct worker_event){.kind = EVENT_UNREACHABLE,
+                                               .unreachable = {attempt, member}});
+}
+
+enum err worker_places_open(struct worker *worker)
+{
+    const struct worker_config *config = worker->config;
+    if (worker->run.spec.mesh.stages <= 1)
+        return ERR_OK;
+    if (config->address == NULL) {
+        log_warning(config->logger, "this worker gets no place",
+                    log_text("why", "the run has stages, and no other worker can reach this one"),
+                    log_text("next", "set --address"));
+        return ERR_OK;
+    }
+    const struct peers_options options = {.loop = worker->loop,
+                                          .identity = config->identity,
+                                          .address = config->address,
+                                          .advertise = config->advertise,
+                                          .spec = &worker->run.spec,
+                                          .model = &worker->run.model,
+                                          .answer_ms = PEER_ANSWER_MS,
+                                          .context = worker,
+                                          .unreachable = on_unreachable,
+                                          .logger = config->logger};
+    TRY(peers_new(&options, &worker->peers, &worker->failure));
+    log_info(config->logger, "other workers may ask",
+             log_text("address", peers_address(worker->peers)));
+    warn_of_address(worker);
+    return ERR_OK;
+}
+
+/* Whoever said at its join that others can reach it is granted places, nobody else. */
+static enum err take_lease(struct worker *worker, const struct agent_effect *effect)
+{
+    if (worker->peers == NULL)
+        return reason_set(&worker->failure, ERR_INVALID,
+                          "a place was granted to a worker that nobody can ask");
+    return peers_lease(worker->peers, worker->member, &effect->ticket, &effect->place,
+                       &effect->places);
+}
+
+void worker_places_carry_out(struct worker *worker, const struct agent_effect *effect)
+{
+    if (effect->kind == AGENT_LEASE) {
+        worker->stop = take_lease(worker, effect);
+        worker->stopped = worker->stop != ERR_OK;
+    } else if (worker->peers == NULL) {
+        return;
+    } else if (effect->kind == AGENT_GENERATION) {
+        peers_generation(worker->peers, effect->generation);
+    } else if (effect->kind == AGENT_KEEP) {
+        peers_keep(worker->peers, effect->keep.attempts, effect->keep.count);
+    } else {
+        peers_places(worker->peers, &effect->places);
+    }
+}

@@ -1,0 +1,14 @@
+/* A worker among those that share a ticket with it: where they reach it, and what the agent says of
+ * leases, to the carrier (peers.h). Main thread; for worker*.c only. */
+#ifndef ROOST_WORKER_WORKER_PLACES_H
+#define ROOST_WORKER_WORKER_PLACES_H
+
+#include "worker/worker_core.h"
+
+/* Listens, when the run has stages. Without an address it logs what that means. The errors of
+ * peers_new(). */
+enum err worker_places_open(struct worker *worker) MUST_USE;
+/* GENERATION, KEEP, LEASE, PLACES. */
+void worker_places_carry_out(struct worker *worker, const struct agent_effect *effect);
+
+#endif
