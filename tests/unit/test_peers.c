@@ -30,6 +30,7 @@ struct peers_fixture {
     uint64_t unreachable; /* the newest */
     struct logger logger;
     struct thread thread;
+    bool taking; /* the thread was started, and not joined */
     uint8_t *given, *taken;
     enum err err; /* of take() */
 };
@@ -96,6 +97,10 @@ static void peers_set_up(struct peers_fixture *f)
 
 static void peers_tear_down(struct peers_fixture *f)
 {
+    if (f->taking) { /* the test has failed */
+        peers_cancel(f->peers[TAKES]);
+        thread_join(&f->thread);
+    }
     for (int i = 0; i < 2; i++) {
         peers_free(f->peers[i]);
         tls_identity_release(&f->identities[i]);
@@ -146,12 +151,14 @@ static void take_first(void *argument)
 static void begin_to_take(struct peers_fixture *f)
 {
     assert_int_equal(thread_start(&f->thread, "take", take_first, f), ERR_OK);
+    f->taking = true;
 }
 
 static enum err end_taking(struct peers_fixture *f)
 {
     tally_wait(&f->tally, TAKEN, 1);
     thread_join(&f->thread);
+    f->taking = false;
     return f->err;
 }
 
