@@ -186,9 +186,12 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     expel_all(coordinator);
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         struct server_entry *server = servers_of_map(&coordinator->servers, i);
-        /* A free place: its server has drained. One that is emptied may be gone. */
+        /* A free place: its server has drained. One that is emptied may be gone, and one that is
+         * lost since the store was asked gets its PREPARE when it says hello. */
         if (server != NULL && server->link != 0)
             generation_prepare_part(coordinator, server);
+        else if (server != NULL)
+            servers_acknowledge(server); /* P6: no commit of this generation is sent yet */
     }
     if (writes_cut)
         order_cut(coordinator, run->steps.version, &map);
