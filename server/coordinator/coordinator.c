@@ -461,6 +461,13 @@ static enum err fence(const struct coordinator *coordinator, uint64_t generation
     return generation > coordinator->run.generation ? ERR_MALFORMED : ERR_OK;
 }
 
+/* Its newest ticket. */
+static bool still_holds(const struct run *run, const struct member *member)
+{
+    return run->gangs.places > 0 ? places_hold(run, member)
+                                 : tickets_find(&run->tickets, member->ticket.attempt) != NULL;
+}
+
 enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
                              const struct acquire_request *request)
 {
@@ -481,8 +488,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
         send_answer(coordinator, member, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
         return ERR_OK;
     }
-    if (again && (tickets_find(&run->tickets, member->ticket.attempt) != NULL) &&
-        (run->gangs.places == 0 || places_hold(run, member))) {
+    if (again && still_holds(run, member)) {
         /* P1: acquire asked again returns the lease already given. */
         send_ticket(coordinator, member);
         return ERR_OK;

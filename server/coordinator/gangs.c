@@ -80,6 +80,7 @@ void gangs_remove(struct gangs *gangs, struct gang *gang)
     while (gangs->list[at] != gang)
         at++;
     gangs->count--;
+    gangs->numbers++; /* its end is a change, newer than all before */
     memmove(gangs->list + at, gangs->list + at + 1, (gangs->count - at) * sizeof *gangs->list);
     id_table_take(&gangs->by_attempt, gang->ticket.attempt);
     free(gang);

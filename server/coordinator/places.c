@@ -35,6 +35,8 @@ static uint32_t count_free(const struct coordinator *coordinator)
     return count;
 }
 
+enum { IDLE_MAX = 4 * WIRE_PLACES_MAX }; /* that are chosen among */
+
 /* The idle, who waits longest first; `max` at most. */
 static uint32_t find_idle(const struct coordinator *coordinator, struct member **ret_idle,
                           uint32_t max)
@@ -128,12 +130,19 @@ static void seat(struct coordinator *coordinator, struct gang *gang, uint32_t st
         brought_note(&member->brought, gang->ticket.step);
 }
 
-/* The idle member that held the weights of that stage, else the one that waits longest. */
+/* How much is lost when that member takes the stage: it holds its weights; it holds none; it holds
+ * those of another one. */
+static uint32_t rank_for(const struct member *member, uint32_t stage)
+{
+    return member->stage == stage ? 0 : member->stage == UINT32_MAX ? 1 : 2;
+}
+
+/* The best idle member for the stage; of equal ones who waits longest. */
 static struct member *take_for(struct member **idle, uint32_t *count, uint32_t stage)
 {
     uint32_t at = 0;
-    for (uint32_t i = *count; i-- > 0;)
-        at = idle[i]->stage == stage ? i : at;
+    for (uint32_t i = 1; i < *count; i++)
+        at = rank_for(idle[i], stage) < rank_for(idle[at], stage) ? i : at;
     struct member *member = idle[at];
     --*count;
     memmove(idle + at, idle + at + 1, (*count - at) * sizeof *idle);
@@ -159,8 +168,8 @@ static void tell_seated(struct coordinator *coordinator, const struct gang *gang
 /* S1: the oldest lease's empty places first. */
 static void fill(struct coordinator *coordinator, struct gang *gang)
 {
-    struct member *idle[WIRE_PLACES_MAX], *seated[WIRE_PLACES_MAX];
-    uint32_t count = find_idle(coordinator, idle, WIRE_PLACES_MAX), seated_count = 0;
+    struct member *idle[IDLE_MAX], *seated[WIRE_PLACES_MAX];
+    uint32_t count = find_idle(coordinator, idle, IDLE_MAX), seated_count = 0;
     for (uint32_t stage = 0; stage < coordinator->run.gangs.places && count > 0; stage++) {
         if (gang->places[stage].member != 0)
             continue;
@@ -176,11 +185,12 @@ static void fill(struct coordinator *coordinator, struct gang *gang)
 static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
-    struct member *idle[WIRE_PLACES_MAX], *seated[WIRE_PLACES_MAX];
+    struct member *idle[IDLE_MAX], *seated[WIRE_PLACES_MAX];
     const struct lease *lease;
     uint32_t places = run->gangs.places;
     uint32_t able = coordinator->members.count / places;
-    if (find_idle(coordinator, idle, places) < places || !tickets_any(&run->tickets, now_ms) ||
+    uint32_t count = find_idle(coordinator, idle, IDLE_MAX);
+    if (count < places || !tickets_any(&run->tickets, now_ms) ||
         !tickets_grant(&run->tickets, now_ms, gangs_next_id(&run->gangs), able, &lease))
         return false;
     bool train = lease->kind == TICKET_TRAIN;
@@ -192,7 +202,6 @@ static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms)
     }
     if (train)
         steps_granted(run, lease->step);
-    uint32_t count = places;
     for (uint32_t stage = 0; stage < places; stage++) {
         seated[stage] = take_for(idle, &count, stage);
         seat(coordinator, gang, stage, seated[stage]);

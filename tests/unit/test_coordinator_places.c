@@ -326,6 +326,17 @@ TEST_F(a_member_gets_the_stage_that_it_had, places, .c.steps = 4)
     assert_int_equal(next[1].place.stage, 0);
 }
 
+TEST_F(a_newcomer_takes_no_stage_from_who_holds_it, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES], next[PLACES];
+    lease(f, 0, 1, replies);
+    done(f, 0, &replies[0], ERR_OK);
+    done(f, 1, &replies[1], ERR_OK);
+    lease(f, 1, 2, next);
+    assert_int_equal(next[0].place.stage, 1);
+    assert_int_equal(next[1].place.stage, 0);
+}
+
 TEST_F(who_is_not_reached_by_others_gets_no_place, places, .c.steps = 4)
 {
     uint64_t hidden = join_named(&f->c, "hidden");
