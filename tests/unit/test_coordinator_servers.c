@@ -206,26 +206,6 @@ TEST_F(p10_a_rewind_that_waits_for_room_waits_for_its_servers, coordinator, .ste
     assert_non_null(command(f, 1, SERVER_PREPARE));
 }
 
-/* What comes before the answer in the list of effects may break a server's stream. */
-TEST_F(p10_a_server_that_is_lost_before_the_store_answers_is_prepared_later, coordinator,
-       .steps = 5)
-{
-    struct server_report report = {.kind = SERVER_HELLO, .boot = f->boot[1] + 100};
-    memcpy(report.hello.name, "s1", sizeof "s1");
-    for (uint32_t i = 0; i < SERVERS; i++)
-        assert_int_equal(say_reduced(f, i, 0, 1), ERR_OK);
-    assert_int_equal(say_committed(f, 0, 0), ERR_OK); /* s1 has not */
-    lose_server(f, 1);
-    f->boot[1] = report.boot;
-    assert_int_equal(
-        coordinator_server_hello(f->coordinator, f->now_ms, &report, &f->link[1], NULL), ERR_OK);
-    coordinator_server_lost(f->coordinator, f->now_ms, f->link[1]);
-    look(f);
-    assert_non_null(command(f, 0, SERVER_PREPARE));
-    hello(f, 1, 0);
-    assert_non_null(command(f, 1, SERVER_PREPARE));
-}
-
 TEST_F(p10_a_run_that_stops_needs_no_rewind_that_waits_for_room, coordinator, .steps = 5,
        .cut_every = 1)
 {

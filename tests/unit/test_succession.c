@@ -192,6 +192,24 @@ TEST_F(p6_a_successors_next_commit_waits_for_all_and_is_a_cut, succession, .held
     assert_int_equal(status(&f->c).version, 6);
 }
 
+/* What comes before the store's answer in the list of effects may break a server's stream: it has
+ * nothing of the next generation to acknowledge. */
+TEST_F(p10_a_server_that_is_lost_before_the_store_answers_is_prepared_later, succession, .held = 5)
+{
+    struct coordinator_fixture *c = &f->c;
+    struct server_report report = {.kind = SERVER_HELLO, .boot = c->boot[1] + 100};
+    memcpy(report.hello.name, "s1", sizeof "s1");
+    lose_server(c, 1);
+    c->boot[1] = report.boot;
+    assert_int_equal(
+        coordinator_server_hello(c->coordinator, c->now_ms, &report, &c->link[1], NULL), ERR_OK);
+    coordinator_server_lost(c->coordinator, c->now_ms, c->link[1]);
+    look(c);
+    assert_non_null(command(c, 0, SERVER_PREPARE));
+    hello(c, 1, 0);
+    assert_non_null(command(c, 1, SERVER_PREPARE));
+}
+
 TEST_F(a_step_s_row_is_there_before_its_commit_is_said, succession, .held = 2)
 {
     reduce_all(&f->c, 2);
