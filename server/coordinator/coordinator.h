@@ -34,6 +34,7 @@
  *
  * Files: members.c (who is there), servers.c (the daemons), brought.c (what each member had),
  * leases.c and doubt.c (who holds what, and holds it too long), tickets.c (who computes what),
+ * gangs.c and places.c (who shares a ticket, each at a place of its own),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), audits.c (which are computed twice), audit_rewind.c
  * (what a wrong worker brought is undone), cuts.c (which cut is durable), map.c and owners.c (who
