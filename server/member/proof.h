@@ -8,8 +8,8 @@
  *
  *   "member", run, member
  *   "grant", run, generation, kind, step, version, node.level, node.index, attempt, member,
- *            chunks.first, chunks.count, parts.first, parts.count,
- *            also_count, and the same four numbers of each `also`
+ *            chunks.first, chunks.count, parts.first, parts.count; where a ticket has more ranges
+ *            than that, also_count, and the same four numbers of each `also`
  *   "audited", the same: a ticket that two workers compute on purpose (train.audit). Servers count
  *            its pushes by that, and a worker cannot tell the two kinds of grants
  *
