@@ -5,9 +5,9 @@
 #include "server/coordinator/coordinator.h"
 
 enum {
-    /* No single call makes more: three for each member (answer, expel, log), a few commands for
-     * each server, and a handful. */
-    EFFECTS_MAX = 4 * COORDINATOR_MEMBERS_MAX + 8 * WIRE_SERVERS_MAX + 256
+    /* No single call makes more: four for each member (answer, expel, log, places), a few commands
+     * for each server, and a handful. */
+    EFFECTS_MAX = 5 * COORDINATOR_MEMBERS_MAX + 8 * WIRE_SERVERS_MAX + 256
 };
 
 struct effects {
