@@ -93,8 +93,8 @@ void agent_placed(struct agent *agent, uint64_t now_ms);
 /* Streamed: the executor has a place for the unit's weights. Of the ticket that is computed; a unit
  * is asked for again only after AGENT_UNIT_READY. */
 void agent_asked(struct agent *agent, uint64_t now_ms, uint32_t unit);
-/* The unit's gradients of the node, the ticket's or a half of it, are final and readable until the compute's end is followed by
- * another COMPUTE. */
+/* The unit's gradients of the node, the ticket's or a half of it, are final and readable until
+ * the compute's end is followed by another COMPUTE. */
 void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit, struct node node);
 /* The executor ended. */
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result);

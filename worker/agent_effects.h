@@ -70,8 +70,8 @@ struct agent_map {
     uint64_t generation; /* of the run, in which maps are numbered */
 };
 
-/* The executor ended. CANCELLED after AGENT_CANCEL; in a mesh also the errors of peers_take(). For a validation ticket the sums are the
- * result, else they are ignored. */
+/* The executor ended. CANCELLED after AGENT_CANCEL; in a mesh also the errors of peers_take(). For a
+ * validation ticket the sums are the result, else they are ignored. */
 struct agent_result {
     enum err err;
     double loss_sum;
