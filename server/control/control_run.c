@@ -65,6 +65,7 @@ static void fill_settings(struct control_run *run)
         .cut_bytes = prepared_cut_bytes(spec, &run->model),
         .place_count = spec->mesh.stages,
         .places = run->places,
+        .places_ring = spec->mesh.runs > 1,
         .seal = seal_settings_of_spec(spec),
         .parameter_count = run->model.parameters_count,
         .parameters = run->parameters,

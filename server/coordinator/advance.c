@@ -41,6 +41,7 @@ void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struc
     if (member->parked)
         send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
     ended_add(coordinator, member->id);
+    places_renamed(&coordinator->run, member->id, 0);
     members_remove(&coordinator->members, member, state, why);
     advance_run(coordinator, now_ms);
 }
@@ -281,4 +282,5 @@ void advance_check(struct coordinator *coordinator)
     check(commit_is_acknowledged(coordinator) || run->steps.commit.step + 1 == run->steps.version);
     tickets_check(&run->tickets);
     gangs_check(&run->gangs);
+    unreachable_check(&run->unreachable);
 }

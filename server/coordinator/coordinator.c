@@ -377,6 +377,8 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
         proved.previous_member = 0; /* nobody ends another's membership */
     end_previous(coordinator, now_ms, proved.previous_member);
     enum err err = members_add(&coordinator->members, now_ms, &proved, &member);
+    if (proved.previous_member != 0)
+        places_renamed(&coordinator->run, proved.previous_member, err == ERR_OK ? member->id : 0);
     if (err == ERR_NOMEM)
         return reason_set(reason, err, "no memory for a worker");
     if (err != ERR_OK)

@@ -34,7 +34,7 @@
  *
  * Files: members.c (who is there), servers.c (the daemons), brought.c (what each member had),
  * leases.c and doubt.c (who holds what, and holds it too long), tickets.c (who computes what),
- * gangs.c and places.c (who shares a ticket, each at a place of its own),
+ * gangs.c, unreachable.c, seating.c and places.c (who shares a ticket, each at a place of its own),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), audits.c (which are computed twice), audit_rewind.c
  * (what a wrong worker brought is undone), cuts.c (which cut is durable), map.c and owners.c (who
@@ -115,6 +115,7 @@ struct coordinator_run {
     uint64_t cut_bytes;          /* of all files of a cut, about; 0: not known */
     uint32_t place_count;        /* members that share a ticket; 0 or 1: none do */
     const struct coordinator_place *places;
+    bool places_ring; /* the last place and the first are neighbours as well */
     struct seal_settings seal;
     uint32_t parameter_count;
     const struct map_parameter *parameters;

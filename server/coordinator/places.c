@@ -1,11 +1,14 @@
 #include "server/coordinator/places.h"
 
 #include "server/coordinator/brought.h"
+#include "server/coordinator/seating.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/member/proof.h"
 
 #include <string.h>
+
+enum { HEARTBEATS_MAX = 2 /* who is silent for longer is silent for everybody */ };
 
 /* ---- members ---- */
 
@@ -26,27 +29,45 @@ static bool is_free(const struct run *run, const struct member *member)
     return may_compute(member) && gangs_find(&run->gangs, member->lease) == NULL;
 }
 
-/* Free members, whether they ask for work at this moment or not. */
-static uint32_t count_free(const struct coordinator *coordinator)
+/* ---- who may sit where ---- */
+
+/* A line of the mesh. `gang`: who sits there already; NULL: nobody. */
+static void begin_seating(const struct run *run, const struct gang *gang,
+                          struct seating *ret_seating)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < coordinator->members.count; i++)
-        count += is_free(&coordinator->run, coordinator->members.list[i]) ? 1 : 0;
-    return count;
+    *ret_seating = (struct seating){.unreachable = &run->unreachable,
+                                    .places = run->gangs.places,
+                                    .ring = run->settings.places_ring};
+    for (uint32_t stage = 0; gang != NULL && stage < run->gangs.places; stage++)
+        ret_seating->line[stage] = gang->places[stage].member;
 }
 
-enum { IDLE_MAX = 4 * WIRE_PLACES_MAX }; /* that are chosen among */
-
-/* The idle, who waits longest first; `max` at most. */
-static uint32_t find_idle(const struct coordinator *coordinator, struct member **ret_idle,
-                          uint32_t max)
+/* The idle: who is free and asks for work; who waits longest first. */
+static void add_idle(const struct coordinator *coordinator, struct seating *seating)
 {
-    uint32_t count = 0;
-    for (struct member *member = members_first_parked(&coordinator->members);
-         member != NULL && count < max; member = members_next_parked(&coordinator->members, member))
+    for (const struct member *member = members_first_parked(&coordinator->members); member != NULL;
+         member = members_next_parked(&coordinator->members, member))
         if (is_free(&coordinator->run, member))
-            ret_idle[count++] = member;
-    return count;
+            seating_add(seating, member->id, member->stage);
+}
+
+/* All others that may have places. */
+static void add_busy(const struct coordinator *coordinator, struct seating *seating)
+{
+    for (uint32_t i = 0; i < coordinator->members.count; i++) {
+        const struct member *member = coordinator->members.list[i];
+        bool idle = member->parked && is_free(&coordinator->run, member);
+        if (may_compute(member) && !idle)
+            seating_add(seating, member->id, member->stage);
+    }
+}
+
+static bool may_fill(const struct seating *seating, uint64_t member)
+{
+    for (uint32_t stage = 0; stage < seating->places; stage++)
+        if (seating->line[stage] == 0 && seating_fits(seating, stage, member))
+            return true;
+    return false;
 }
 
 /* ---- the end of a lease ---- */
@@ -130,67 +151,52 @@ static void seat(struct coordinator *coordinator, struct gang *gang, uint32_t st
         brought_note(&member->brought, gang->ticket.step);
 }
 
-/* How much is lost when that member takes the stage: it holds its weights; it holds none; it holds
- * those of another one. */
-static uint32_t rank_for(const struct member *member, uint32_t stage)
+/* Who has a new seat is answered; who had one before hears of new neighbours. */
+static void seat_all(struct coordinator *coordinator, struct gang *gang,
+                     const struct seating *seating)
 {
-    return member->stage == stage ? 0 : member->stage == UINT32_MAX ? 1 : 2;
-}
-
-/* The best idle member for the stage; of equal ones who waits longest. */
-static struct member *take_for(struct member **idle, uint32_t *count, uint32_t stage)
-{
-    uint32_t at = 0;
-    for (uint32_t i = 1; i < *count; i++)
-        at = rank_for(idle[i], stage) < rank_for(idle[at], stage) ? i : at;
-    struct member *member = idle[at];
-    --*count;
-    memmove(idle + at, idle + at + 1, (*count - at) * sizeof *idle);
-    return member;
-}
-
-/* Members that had a place before hear of their new neighbours; the new ones are answered. */
-static void tell_seated(struct coordinator *coordinator, const struct gang *gang,
-                        struct member *const *seated, uint32_t count)
-{
-    for (uint32_t stage = 0; stage < coordinator->run.gangs.places; stage++) {
-        uint64_t member = gang->places[stage].member;
-        bool is_new = false;
-        for (uint32_t i = 0; i < count; i++)
-            is_new = is_new || seated[i]->id == member;
-        if (member != 0 && !is_new)
-            tell(coordinator, member, gang->ticket.attempt);
+    uint32_t places = coordinator->run.gangs.places;
+    bool is_new[WIRE_PLACES_MAX];
+    for (uint32_t stage = 0; stage < places; stage++) {
+        is_new[stage] = seating->line[stage] != gang->places[stage].member;
+        if (is_new[stage])
+            seat(coordinator, gang, stage,
+                 members_find(&coordinator->members, seating->line[stage]));
     }
-    for (uint32_t i = 0; i < count; i++)
-        send_ticket(coordinator, seated[i]);
+    for (uint32_t stage = 0; stage < places; stage++)
+        if (seating->line[stage] != 0 && !is_new[stage])
+            tell(coordinator, seating->line[stage], gang->ticket.attempt);
+    for (uint32_t stage = 0; stage < places; stage++)
+        if (is_new[stage])
+            send_ticket(coordinator, members_find(&coordinator->members, seating->line[stage]));
 }
 
-/* S1: the oldest lease's empty places first. */
+/* S1: the oldest lease's empty places first; as many of them as can be. */
 static void fill(struct coordinator *coordinator, struct gang *gang)
 {
-    struct member *idle[IDLE_MAX], *seated[WIRE_PLACES_MAX];
-    uint32_t count = find_idle(coordinator, idle, IDLE_MAX), seated_count = 0;
-    for (uint32_t stage = 0; stage < coordinator->run.gangs.places && count > 0; stage++) {
-        if (gang->places[stage].member != 0)
-            continue;
-        struct member *member = take_for(idle, &count, stage);
-        seat(coordinator, gang, stage, member);
-        seated[seated_count++] = member;
-    }
-    if (seated_count > 0)
-        tell_seated(coordinator, gang, seated, seated_count);
+    uint32_t places = coordinator->run.gangs.places, empty_count = gang->empty_count;
+    struct seating seating;
+    begin_seating(&coordinator->run, gang, &seating);
+    add_idle(coordinator, &seating);
+    if (seating_fill(&seating, 0, places))
+        empty_count = 0;
+    for (uint32_t stage = 0; stage < places && empty_count > 0; stage++)
+        if (seating.line[stage] == 0 && seating_fill(&seating, stage, stage + 1))
+            empty_count--;
+    if (empty_count < gang->empty_count)
+        seat_all(coordinator, gang, &seating);
 }
 
 /* S1: whole, or to nobody. */
 static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
-    struct member *idle[IDLE_MAX], *seated[WIRE_PLACES_MAX];
+    struct seating seating;
     const struct lease *lease;
-    uint32_t places = run->gangs.places;
-    uint32_t able = coordinator->members.count / places;
-    uint32_t count = find_idle(coordinator, idle, IDLE_MAX);
-    if (count < places || !tickets_any(&run->tickets, now_ms) ||
+    uint32_t able = coordinator->members.count / run->gangs.places;
+    begin_seating(run, NULL, &seating);
+    add_idle(coordinator, &seating);
+    if (!tickets_any(&run->tickets, now_ms) || !seating_fill(&seating, 0, run->gangs.places) ||
         !tickets_grant(&run->tickets, now_ms, gangs_next_id(&run->gangs), able, &lease))
         return false;
     bool train = lease->kind == TICKET_TRAIN;
@@ -202,40 +208,112 @@ static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms)
     }
     if (train)
         steps_granted(run, lease->step);
-    for (uint32_t stage = 0; stage < places; stage++) {
-        seated[stage] = take_for(idle, &count, stage);
-        seat(coordinator, gang, stage, seated[stage]);
-    }
-    tell_seated(coordinator, gang, seated, places);
+    seat_all(coordinator, gang, &seating);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     return true;
 }
 
-/* S5: nobody is free for the empty places of an older lease. Its members then ask for work. */
-static void dissolve_youngest(struct coordinator *coordinator, uint64_t now_ms)
+/* ---- when nobody may fill an empty place ---- */
+
+static void log_given_up(struct coordinator *coordinator, const struct gang *gang, const char *why,
+                         const struct gang *other)
+{
+    effects_log(&coordinator->effects, true,
+                "lease given up  step=%llu slot=%u why=\"%s\" for_step=%llu for_slot=%u",
+                (unsigned long long)gang->ticket.step, node_first(gang->ticket.node), why,
+                (unsigned long long)other->ticket.step, node_first(other->ticket.node));
+}
+
+/* Free members that may fill a place of the line, and are expected to ask; *ret_some: others are
+ * free. */
+static uint32_t count_able(const struct coordinator *coordinator, const struct seating *seating,
+                           bool *ret_some)
+{
+    uint32_t count = 0;
+    *ret_some = false;
+    for (uint32_t i = 0; i < coordinator->members.count; i++) {
+        const struct member *member = coordinator->members.list[i];
+        bool able = is_free(&coordinator->run, member);
+        *ret_some = *ret_some || able;
+        count += able && may_fill(seating, member->id) ? 1 : 0;
+    }
+    return count;
+}
+
+static bool has_able(const struct gangs *gangs, const struct gang *gang,
+                     const struct seating *seating)
+{
+    for (uint32_t stage = 0; stage < gangs->places; stage++) {
+        uint64_t member = gang->places[stage].member;
+        if (member != 0 && may_fill(seating, member))
+            return true;
+    }
+    return false;
+}
+
+/* Of those that are younger, the youngest with a member who may fill a place of the line; NULL. */
+static struct gang *find_younger(const struct gangs *gangs, const struct gang *gang,
+                                 const struct seating *seating)
+{
+    for (uint32_t i = gangs->count; gangs->list[--i] != gang;)
+        if (has_able(gangs, gangs->list[i], seating))
+            return gangs->list[i];
+    return NULL;
+}
+
+/* S5: nobody free may fill the oldest lease's empty places: a younger lease is given up, and its
+ * members ask for work. S7: those who could, but are apart from its members, fit in another order. */
+static void make_room(struct coordinator *coordinator, uint64_t now_ms)
 {
     const struct gangs *gangs = &coordinator->run.gangs;
-    const struct gang *oldest = gangs_oldest_empty(gangs);
-    if (oldest == NULL || gangs->list[gangs->count - 1] == oldest ||
-        gangs_empty_count(gangs) <= count_free(coordinator))
+    struct gang *oldest = gangs_oldest_empty(gangs);
+    struct seating seating;
+    bool some;
+    if (oldest == NULL)
         return;
-    struct gang *youngest = gangs->list[gangs->count - 1];
+    begin_seating(&coordinator->run, oldest, &seating);
+    uint32_t able = count_able(coordinator, &seating, &some);
+    if (able >= oldest->empty_count)
+        return;
+    struct gang *younger = find_younger(gangs, oldest, &seating);
+    if (younger != NULL) {
+        log_given_up(coordinator, younger, "an older one needs its members", oldest);
+        end_gang(coordinator, now_ms, younger);
+    } else if (able == 0 && (some || gangs->list[gangs->count - 1] != oldest)) {
+        log_given_up(coordinator, oldest, "who could fill it does not reach its members", oldest);
+        end_gang(coordinator, now_ms, oldest);
+    }
+}
+
+/* S7: when every order of the members that are there has a pair that is apart, all failures are
+ * forgotten. Of so many members more than are considered there is an order (seating.h). */
+static void forget_unreachable(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    struct seating seating;
+    if (run->unreachable.apart_count == 0)
+        return;
+    begin_seating(run, NULL, &seating);
+    add_idle(coordinator, &seating);
+    add_busy(coordinator, &seating);
+    if (seating.count < seating.places || seating_fill(&seating, 0, seating.places))
+        return;
     effects_log(&coordinator->effects, true,
-                "lease given up for an older one  step=%llu slot=%u for_step=%llu for_slot=%u",
-                (unsigned long long)youngest->ticket.step, node_first(youngest->ticket.node),
-                (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node));
-    end_gang(coordinator, now_ms, youngest);
+                "every order has two workers that do not reach each other  pairs=%u next=try again",
+                run->unreachable.apart_count);
+    unreachable_forget(&run->unreachable);
 }
 
 void places_grant(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct gangs *gangs = &coordinator->run.gangs;
+    forget_unreachable(coordinator);
     for (uint32_t i = 0; i < gangs->count; i++)
         if (gangs->list[i]->empty_count > 0)
             fill(coordinator, gangs->list[i]);
     while (gangs_oldest_empty(gangs) == NULL && grant_whole(coordinator, now_ms))
         ;
-    dissolve_youngest(coordinator, now_ms);
+    make_room(coordinator, now_ms);
 }
 
 /* ---- the end of a place ---- */
@@ -247,6 +325,40 @@ static void empty_place(struct coordinator *coordinator, uint64_t now_ms, struct
     struct gangs *gangs = &coordinator->run.gangs;
     if (gangs_unseat(gangs, gang, member) && gang->empty_count == gangs->places)
         end_gang(coordinator, now_ms, gang);
+}
+
+/* S7: whether it was lately heard. A silent one is not found out to be unreachable for that member
+ * alone: it is lost when its own lease lapses, or it was stopped for a while. */
+static bool is_heard(const struct coordinator *coordinator, uint64_t now_ms,
+                     const struct member *member)
+{
+    return now_ms - member->seen_ms <=
+           HEARTBEATS_MAX * (uint64_t)coordinator->settings.heartbeat_ms;
+}
+
+/* S7: the member's place waited in vain for the named one, which is beside it. */
+static void note_unreachable(struct coordinator *coordinator, uint64_t now_ms,
+                             const struct gang *gang, const struct member *member, uint64_t named)
+{
+    struct run *run = &coordinator->run;
+    const struct member *other = members_find(&coordinator->members, named);
+    struct seating seating;
+    begin_seating(run, gang, &seating);
+    if (other == NULL || !seating_beside(&seating, member->stage, named))
+        return;
+    bool heard = is_heard(coordinator, now_ms, other);
+    uint32_t times = heard ? unreachable_note(&run->unreachable, member->id, named) : 0;
+    effects_log(&coordinator->effects, true,
+                "worker does not reach another  worker=%s other=%s stage=%u times=%u next=%s",
+                member->own.name, other->own.name, member->stage, times,
+                !heard                           ? "wait whether the other is lost"
+                : times == UNREACHABLE_TIMES_MAX ? "not put them side by side"
+                                                 : "fill the place again");
+}
+
+void places_renamed(struct run *run, uint64_t member, uint64_t as)
+{
+    unreachable_rename(&run->unreachable, member, as);
 }
 
 uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member)
@@ -267,6 +379,8 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
     if (gang == NULL || member->lease != request->ticket.attempt)
         return false; /* the lease is over, or the place is another's now */
     if (request->outcome != ERR_OK) {
+        if (request->unreachable != 0)
+            note_unreachable(coordinator, now_ms, gang, member, request->unreachable);
         member->lease = 0;
         empty_place(coordinator, now_ms, gang, member->id);
         return false;

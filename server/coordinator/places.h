@@ -1,4 +1,4 @@
-/* Who computes at which place: leases that several members share (S1 to S5, S8; gangs.h).
+/* Who computes at which place: leases that several members share (S1 to S5, S7, S8; gangs.h).
  *
  * A node is leased whole, to as many idle members as there are places. A member keeps what it
  * produced, and is not idle, until the lease is over: every place is complete, or tickets ended the
@@ -7,7 +7,15 @@
  * node's start. Empty places come first, the oldest lease's before others'. When nobody idle is
  * there to fill them, the youngest lease is given up for an older one.
  *
- * Part of the coordinator's core; places.c alone writes run->gangs. */
+ * A member that waits for its neighbour in vain gives its place up and names the neighbour. The
+ * coordinator does not ask that one: it hears of every member by heartbeats, so who is silent is
+ * lost when it lapses, and of who is heard the pair failed. Two that failed twice are not put side
+ * by side again. A lease whose empty place only such members could fill is given up, and leased
+ * anew in another order; when there is no order of the members present, all failures are forgotten
+ * (S7; unreachable.h, seating.h).
+ *
+ * Part of the coordinator's core; places.c alone writes run->gangs and
+ * run->unreachable. */
 #ifndef ROOST_SERVER_COORDINATOR_PLACES_H
 #define ROOST_SERVER_COORDINATOR_PLACES_H
 
@@ -26,6 +34,8 @@ void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct 
                  uint32_t slots);
 /* The member is gone. Returns how many places it had. */
 uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member);
+/* The member joined again as another; 0: it is gone. */
+void places_renamed(struct run *run, uint64_t member, uint64_t as);
 /* Leases that tickets ended are over. */
 void places_sweep(struct coordinator *coordinator, uint64_t now_ms);
 

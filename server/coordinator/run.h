@@ -37,6 +37,7 @@
 #include "server/coordinator/members.h"
 #include "server/coordinator/servers.h"
 #include "server/coordinator/tickets.h"
+#include "server/coordinator/unreachable.h"
 #include "server/coordinator/validation.h"
 #include "server/shard/applied.h"
 #include "server/shard/seal.h"
@@ -198,7 +199,8 @@ struct run {
 
     struct steps steps;
     struct tickets tickets;
-    struct gangs gangs; /* places.c; of a mesh of several places */
+    struct gangs gangs;             /* places.c; of a mesh of several places */
+    struct unreachable unreachable; /* places.c */
     struct window window;
     struct audits audits;
     struct audit_rewind rewind;

@@ -1,7 +1,7 @@
 /* The coordinator: leases that several members share, each at its own place. */
 #include "tests/unit/coordinator_fixture.h"
 
-enum { PLACES = 2, MEMBERS = 5, ASK_MS = 5000 };
+enum { PLACES = 2, MEMBERS = 6, JOINED = 5, ASK_MS = 5000 };
 
 /* Members that others reach. */
 struct places_fixture {
@@ -24,7 +24,7 @@ static void places_set_up(struct places_fixture *f)
 {
     f->c.staged = true;
     coordinator_set_up(&f->c);
-    for (uint32_t i = 0; i < MEMBERS; i++)
+    for (uint32_t i = 0; i < JOINED; i++)
         f->m[i] = join_reached(&f->c, (const char *[]){"a", "b", "c", "d", "e"}[i]);
 }
 
@@ -93,6 +93,29 @@ static void lose(struct places_fixture *f, uint32_t i)
 {
     coordinator_member_lost(f->c.coordinator, f->c.now_ms, f->m[i], "its machine is gone");
     look(&f->c);
+}
+
+/* Member i gives its place of that lease up, because member `named` does not answer it. */
+static void wait_in_vain(struct places_fixture *f, const struct acquire_reply *lease, uint32_t i,
+                         uint32_t named)
+{
+    const struct complete_request request = {.member = f->m[i],
+                                             .secret = secret_of(f->m[i]),
+                                             .ticket = sign(lease->ticket, f->m[i]),
+                                             .outcome = ERR_UNREACHABLE,
+                                             .unreachable = f->m[named]};
+    assert_int_equal(say_complete(&f->c, &request), ERR_OK);
+}
+
+/* Member i is given the same place after the first time; then it asks again. */
+static void fail_twice(struct places_fixture *f, const struct acquire_reply *lease, uint32_t i,
+                       uint32_t named)
+{
+    wait_in_vain(f, lease, i, named);
+    ask(f, i);
+    assert_int_equal(answer(&f->c, f->m[i]).ticket.attempt, lease->ticket.attempt);
+    wait_in_vain(f, lease, i, named);
+    ask(f, i);
 }
 
 TEST_F(s1_a_node_is_leased_whole_or_to_nobody, places, .c.steps = 4)
@@ -286,7 +309,7 @@ TEST_F(a_faster_copy_ends_the_first_lease, places, .c.steps = 4, .c.whole_steps 
     uint64_t attempt;
     lease(f, 0, 1, first);
     f->c.now_ms += LEASE_MS - 1;
-    for (uint32_t i = 0; i < MEMBERS; i++)
+    for (uint32_t i = 0; i < JOINED; i++)
         assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i]), ERR_OK);
     f->c.now_ms += 1; /* overdue */
     lease(f, 2, 3, copy);
@@ -340,11 +363,144 @@ TEST_F(a_newcomer_takes_no_stage_from_who_holds_it, places, .c.steps = 4)
 TEST_F(who_is_not_reached_by_others_gets_no_place, places, .c.steps = 4)
 {
     uint64_t hidden = join_named(&f->c, "hidden");
-    for (uint32_t i = 1; i < MEMBERS; i++)
+    for (uint32_t i = 1; i < JOINED; i++)
         lose(f, i);
     ask(f, 0);
     assert_int_equal(acquire(&f->c, hidden, 1, ASK_MS), ERR_OK);
     assert_false(is_answered(f, 0));
     assert_string_equal(status(&f->c).reason,
                         "2 stages need as many workers that others reach; there is 1");
+}
+
+TEST_F(s7_two_that_failed_twice_are_not_put_side_by_side, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    fail_twice(f, replies, 1, 0);
+    assert_false(is_answered(f, 1));
+    ask(f, 2);
+    assert_int_equal(answer(&f->c, f->m[2]).ticket.attempt, replies[0].ticket.attempt);
+    assert_int_equal(answer(&f->c, f->m[2]).place.stage, 1);
+    ask(f, 3); /* another node is for b and d */
+    assert_true(is_answered(f, 1) && is_answered(f, 3));
+}
+
+/* It is lost when it lapses; nobody knows that it is unreachable for one alone. */
+TEST_F(s7_who_is_silent_for_everybody_is_not_counted, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    f->c.now_ms += LEASE_MS / 2;
+    fail_twice(f, replies, 1, 0);
+    assert_true(is_answered(f, 1));
+    assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[0]), ERR_OK);
+    fail_twice(f, replies, 1, 0);
+    assert_false(is_answered(f, 1));
+}
+
+TEST_F(s7_only_a_neighbour_can_be_named, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    fail_twice(f, replies, 1, 2);
+    assert_true(is_answered(f, 1));
+    lose(f, 0);
+    ask(f, 2);
+    assert_true(is_answered(f, 2)); /* beside b */
+}
+
+/* c and d have a younger lease. They reach each other, and not a, who has the oldest one. */
+static void leave_alone(struct places_fixture *f, struct acquire_reply ret_old[static PLACES],
+                        struct acquire_reply ret_young[static PLACES])
+{
+    lease(f, 0, 2, ret_old);
+    fail_twice(f, ret_old, 2, 0);
+    ask(f, 3);
+    fail_twice(f, ret_old, 3, 0); /* c and d are idle */
+    ask(f, 1);
+    ret_young[0] = answer(&f->c, f->m[2]);
+    ret_young[1] = answer(&f->c, f->m[3]);
+}
+
+TEST_F(s7_a_lease_that_only_such_members_could_fill_is_leased_anew, places, .c.steps = 4)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    uint64_t attempt;
+    leave_alone(f, old, young);
+    lose(f, 4);
+    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    lose(f, 1);
+    assert_true(hears(f, 0, old[0].ticket.attempt));
+    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_true(coordinator_lease(f->c.coordinator, f->m[2], &attempt));
+    ask(f, 0);
+    done(f, 2, &young[0], ERR_OK);
+    done(f, 3, &young[1], ERR_OK);
+    lease(f, 2, 3, young);
+    assert_int_equal(young[0].ticket.node.index, old[0].ticket.node.index);
+}
+
+/* leave_alone(), and then the young lease is complete, and e and f have the next one. */
+static void leave_with_another(struct places_fixture *f,
+                               struct acquire_reply ret_young[static PLACES])
+{
+    struct acquire_reply old[PLACES];
+    leave_alone(f, old, ret_young);
+    done(f, 2, &ret_young[0], ERR_OK);
+    done(f, 3, &ret_young[1], ERR_OK);
+    f->m[5] = join_reached(&f->c, "f");
+    lease(f, 4, 5, ret_young);
+}
+
+/* S5: of the younger leases the youngest with a member who may fill the place. */
+TEST_F(s7_no_lease_is_given_up_whose_members_may_not_help, places, .c.steps = 4)
+{
+    struct acquire_reply young[PLACES], youngest[PLACES];
+    uint64_t attempt;
+    leave_with_another(f, young);
+    lease(f, 2, 3, youngest);
+    lose(f, 1);
+    assert_false(coordinator_lease(f->c.coordinator, f->m[4], &attempt));
+    assert_true(coordinator_lease(f->c.coordinator, f->m[2], &attempt));
+    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+}
+
+TEST_F(s7_who_is_free_and_may_not_help_is_not_waited_for, places, .c.steps = 4)
+{
+    struct acquire_reply young[PLACES];
+    uint64_t attempt;
+    leave_with_another(f, young);
+    lose(f, 1);
+    assert_false(coordinator_lease(f->c.coordinator, f->m[4], &attempt));
+    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+}
+
+TEST_F(s7_failures_are_forgotten_when_every_order_has_such_a_pair, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    fail_twice(f, replies, 1, 0);
+    lose(f, 2);
+    lose(f, 3);
+    assert_false(is_answered(f, 1)); /* e could have the place */
+    lose(f, 4);
+    assert_true(is_answered(f, 1));
+    fail_twice(f, replies, 1, 0); /* and again */
+    assert_true(is_answered(f, 1));
+}
+
+TEST_F(s7_who_joins_again_is_known, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    struct join_request request = join_request();
+    lease(f, 0, 1, replies);
+    fail_twice(f, replies, 1, 0);
+    snprintf(request.address, sizeof request.address, "b.net:7");
+    request.previous_member = f->m[1];
+    request.previous_secret = secret_of(f->m[1]);
+    assert_int_equal(ask_to_join(&f->c, &request), ERR_OK);
+    f->m[1] = f->c.joined.member;
+    f->sequence[1] = 0;
+    ask(f, 1);
+    assert_false(is_answered(f, 1));
 }

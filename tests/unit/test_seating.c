@@ -1,0 +1,139 @@
+/* Who sits where in a line of places. */
+#include "tests/unit/unit.h"
+
+#include "server/coordinator/seating.h"
+
+#include "common/rand.h"
+
+struct seating_fixture {
+    uint32_t places;
+    bool ring;
+    struct unreachable apart;
+    struct seating seating;
+};
+
+static void seating_set_up(struct seating_fixture *f)
+{
+    f->seating = (struct seating){.unreachable = &f->apart, .places = f->places, .ring = f->ring};
+}
+
+static void seating_tear_down(struct seating_fixture *f)
+{
+    unreachable_check(&f->apart);
+}
+
+/* Candidates from `first` on, that have no weights. */
+static void add(struct seating_fixture *f, uint64_t first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        seating_add(&f->seating, first + i, UINT32_MAX);
+}
+
+static void part(struct seating_fixture *f, uint64_t a, uint64_t b)
+{
+    for (uint32_t times = 0; times < UNREACHABLE_TIMES_MAX; times++)
+        unreachable_note(&f->apart, a, b);
+}
+
+static bool fill_all(struct seating_fixture *f)
+{
+    return seating_fill(&f->seating, 0, f->places);
+}
+
+static void check_line(const struct seating_fixture *f, const uint64_t *members)
+{
+    for (uint32_t stage = 0; stage < f->places; stage++)
+        assert_int_equal(f->seating.line[stage], members[stage]);
+}
+
+/* No two that are apart sit side by side, and everybody sits once. */
+static void check_order(const struct seating_fixture *f)
+{
+    for (uint32_t stage = 0; stage < f->places; stage++) {
+        assert_int_not_equal(f->seating.line[stage], 0);
+        assert_true(seating_fits(&f->seating, stage, f->seating.line[stage]));
+        for (uint32_t other = 0; other < stage; other++)
+            assert_int_not_equal(f->seating.line[stage], f->seating.line[other]);
+    }
+}
+
+TEST_F(a_stage_goes_to_who_has_its_weights, seating, .places = 3)
+{
+    seating_add(&f->seating, 1, 2);
+    seating_add(&f->seating, 2, 7); /* of another mesh */
+    seating_add(&f->seating, 3, UINT32_MAX);
+    seating_add(&f->seating, 4, 0);
+    assert_true(fill_all(f));
+    check_line(f, (const uint64_t[]){4, 3, 1});
+}
+
+TEST_F(those_that_are_apart_do_not_sit_side_by_side, seating, .places = 3)
+{
+    add(f, 1, 4);
+    part(f, 1, 2);
+    assert_true(fill_all(f));
+    check_line(f, (const uint64_t[]){1, 3, 2});
+}
+
+TEST_F(an_earlier_choice_is_taken_back, seating, .places = 3)
+{
+    add(f, 1, 3);
+    part(f, 1, 3);
+    part(f, 1, 2); /* 1 fits nowhere … */
+    assert_false(fill_all(f));
+    check_line(f, (const uint64_t[]){0, 0, 0});
+    unreachable_forget(&f->apart);
+    part(f, 2, 3); /* … 1 fits between them alone */
+    assert_true(fill_all(f));
+    check_line(f, (const uint64_t[]){2, 1, 3});
+}
+
+TEST_F(in_a_ring_the_last_sits_beside_the_first, seating, .places = 4, .ring = true)
+{
+    add(f, 1, 4);
+    part(f, 1, 4);
+    assert_true(fill_all(f));
+    check_order(f);
+    check_line(f, (const uint64_t[]){1, 2, 4, 3});
+}
+
+TEST_F(who_sits_already_stays, seating, .places = 3)
+{
+    f->seating.line[1] = 9;
+    add(f, 1, 3);
+    part(f, 9, 1);
+    assert_true(fill_all(f));
+    check_line(f, (const uint64_t[]){2, 9, 3});
+}
+
+TEST_F(one_place_is_filled_where_all_cannot_be, seating, .places = 3)
+{
+    f->seating.line[1] = 9;
+    add(f, 1, 1);
+    assert_false(fill_all(f));
+    assert_true(seating_fill(&f->seating, 0, 1));
+    assert_false(seating_fill(&f->seating, 2, 3)); /* the only one sits */
+    check_line(f, (const uint64_t[]){1, 9, 0});
+}
+
+/* Two groups of which nobody reaches the other: each alone is too small, and the search ends. */
+TEST_F(a_search_in_vain_ends, seating, .places = 12)
+{
+    add(f, 1, 22);
+    for (uint64_t a = 1; a <= 11; a++)
+        for (uint64_t b = 12; b <= 22; b++)
+            part(f, a, b);
+    assert_false(fill_all(f));
+    assert_int_equal(f->seating.tries, 0);
+}
+
+TEST_F(with_many_more_than_are_apart_there_is_an_order, seating, .places = WIRE_PLACES_MAX,
+       .ring = true)
+{
+    struct rand_state random = {0};
+    add(f, 1, WIRE_PLACES_MAX + UNREACHABLE_MAX);
+    for (uint32_t i = 0; i < UNREACHABLE_MAX; i++)
+        part(f, 1 + rand_next(&random) % 8, 9 + rand_next(&random) % 180);
+    assert_true(fill_all(f));
+    check_order(f);
+}
