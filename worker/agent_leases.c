@@ -166,7 +166,7 @@ bool agent_leases_fits(const struct agent_config *config, const struct acquire_r
     if (config->mesh.stages <= 1)
         return reply->place.stages <= 1;
     return reply->place.stages == config->mesh.stages && reply->ticket.attempt != 0 &&
-           reply->places.attempt == reply->ticket.attempt && reply->places.peer_count > 0;
+           reply->places.attempt == reply->ticket.attempt;
 }
 
 bool agent_leases_has(const struct agent_leases *leases, uint64_t attempt)

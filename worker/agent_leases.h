@@ -56,8 +56,8 @@ void agent_leases_begin(struct agent_leases *leases, uint64_t generation);
 void agent_leases_clear(struct agent_leases *leases);
 /* S3: those that the coordinator does not name are over. */
 void agent_leases_keep(struct agent_leases *leases, const struct acquire_reply *reply);
-/* Records what a reply grants, which agent_leases_fits(). False: a notice has said already that the
- * lease is over. */
+/* Records what a reply grants, which agent_leases_fits(). False: the reply says that the lease is
+ * over, or a notice has said so already. */
 bool agent_leases_hold(struct agent_leases *leases, const struct acquire_reply *reply) MUST_USE;
 void agent_leases_forget(struct agent_leases *leases, uint64_t attempt);
 /* A notice. True: the lease was kept, and is over. */

@@ -105,12 +105,9 @@ void peers_ask_end(struct peers *peers)
 static bool is_used(struct peers *peers, const struct connection *connection)
 {
     thread_lock(&peers->mutex);
-    bool ours = connection->member == peers->member;
     bool used = wants_uses(peers->wants, connection->number);
-    if (!ours && used)
-        wants_lost(peers->wants, peers_now_ms(), connection->number);
     thread_unlock(&peers->mutex);
-    return ours && used;
+    return used;
 }
 
 static void close_unused(struct peers *peers)

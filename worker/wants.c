@@ -213,9 +213,19 @@ static void set_places(struct wants *wants, uint64_t now_ms, const struct places
         link->heard_ms = now_ms; /* what it was asked for as long as it is the one to be asked */
 }
 
+/* Who this is was said over each stream at its beginning. */
+static void forget_streams(struct wants *wants)
+{
+    for (uint32_t i = 0; i < wants->link_count; i++)
+        forget_stream(wants, wants->links[i].number);
+    wants->link_count = 0;
+}
+
 void wants_lease(struct wants *wants, const struct ticket *ticket, const struct place *place,
                  const struct places *places)
 {
+    if (ticket->member != wants->ticket.member)
+        forget_streams(wants);
     for (uint32_t i = 0; i < WANTS_MAX; i++)
         if (wants->list[i].id != 0)
             drop(wants, &wants->list[i]);

@@ -38,7 +38,7 @@ enum err wants_new(const struct wants_options *options, struct wants **ret_wants
 void wants_free(struct wants *wants); /* NULL is fine */
 
 /* A lease is granted: nothing of another one is wanted any more. Streams to members that are peers
- * again stay. */
+ * again stay, unless they were opened as another member (ticket->member). */
 void wants_lease(struct wants *wants, const struct ticket *ticket, const struct place *place,
                  const struct places *places);
 void wants_places(struct wants *wants, uint64_t now_ms, const struct places *places);

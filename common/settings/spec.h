@@ -232,6 +232,13 @@ static inline uint32_t spec_staleness(const struct spec *spec)
            : consistency->kind == SPEC_SSP ? consistency->staleness
                                            : 0;
 }
+/* Slots that a push sums, where the run has a size for that (node_slots): in chimera a place pushes
+ * the halves of a node. */
+static inline uint32_t spec_push_slots(const struct spec *spec)
+{
+    bool halves = spec->mesh.stages > 1 && spec->mesh.schedule == SCHEDULE_CHIMERA;
+    return halves ? spec->train.node_slots / 2 : spec->train.node_slots;
+}
 static inline uint64_t spec_slot_samples(const struct spec *spec)
 {
     return (uint64_t)spec->train.slot_samples * spec_local_steps(spec);

@@ -27,6 +27,11 @@ static enum err judge(const struct spec *spec, const struct model *model, struct
     TRY(schedule_judge(&shape, reason));
     if (rest == 0)
         return ERR_OK;
+    if (spec_push_slots(spec) < slots && train->precision == SPEC_BF16)
+        return reason_set(reason, ERR_INVALID,
+                          "chimera rounds the halves of nodes to bf16, and the last node of a step "
+                          "of %u slots has other halves than those of %u; a divisor would do",
+                          train->slots, slots);
     shape = shape_of(spec, model, rest);
     struct reason why;
     if (schedule_judge(&shape, &why) == ERR_OK)

@@ -68,7 +68,7 @@ struct shard_config prepare_config(const struct spec *spec)
 {
     enum codec codec = spec->train.precision == SPEC_BF16 ? CODEC_BF16 : CODEC_FP32;
     uint32_t level = 0, slots = spec->train.slots;
-    while (UINT32_C(2) << level <= spec->train.node_slots)
+    while (UINT32_C(2) << level <= spec_push_slots(spec))
         level++;
     const struct spec_consistency *consistency = &spec->consistency;
     struct shard_async async = {.on = consistency->kind == SPEC_ASYNC,

@@ -116,50 +116,218 @@ float *compute_loss_of(const struct compute *compute, float *gradients)
     return gradients + compute->gradient_first[compute->piece_first[chunk]];
 }
 
-/* ---- made-up gradients ---- */
+/* ---- made-up numbers of a unit ---- */
 
-/* Every bit of the weights counts; the loss chunk is no weight. */
-static uint64_t weights_digest(const struct compute *compute, const float *weights)
+static uint64_t mix(uint64_t a, uint64_t b)
 {
-    const struct model *model = &compute->model;
-    uint32_t chunk = model->parameters[model->loss_parameter].chunk_first;
-    check(chunk + 1 == model->chunks_count);
-    return digest_fast64(
-        (struct slice){(const uint8_t *)weights, compute->weights_first[chunk] * sizeof *weights});
+    struct rand_state random = {a};
+    random.state = rand_next(&random) ^ b;
+    return rand_next(&random);
 }
 
-static void make_up_slot(struct compute *compute, uint64_t step, uint32_t slot, uint64_t digest,
-                         float *ret_gradients)
+uint64_t compute_unit_weights(const struct compute *compute, uint32_t number, const float *weights)
 {
-    const struct spec_train *train = &compute->scenario->spec.train;
-    struct rand_state random = {digest ^
-                                (step * train->slots + slot + 1) * UINT64_C(0x9e3779b97f4a7c15)};
-    uint32_t count = compute_gradients_count(compute);
-    for (uint32_t i = 0; i < count; i++)
-        ret_gradients[i] = (float)(rand_unit(&random) - 0.5);
+    const struct model *model = &compute->model;
+    const struct model_unit *unit = &model->units[number];
+    uint64_t digest = number;
+    for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++) {
+        const struct model_parameter *parameter = &model->parameters[model->uses[use].parameter];
+        if (model->uses[use].parameter == model->loss_parameter)
+            continue; /* it is no weight */
+        uint32_t first = compute->weights_first[parameter->chunk_first];
+        uint32_t end = compute->weights_first[parameter->chunk_first + parameter->chunks_count];
+        const struct slice bytes = {(const uint8_t *)(weights + first),
+                                    (end - first) * sizeof *weights};
+        digest = mix(digest, digest_fast64(bytes));
+    }
+    return digest;
+}
+
+uint64_t compute_sample(enum ticket_kind kind, uint64_t slot, uint32_t microbatch)
+{
+    return mix(mix(kind, slot), microbatch);
+}
+
+uint64_t compute_forward(uint64_t weights, uint64_t input)
+{
+    return mix(weights, input);
+}
+
+uint64_t compute_backward(uint64_t weights, uint64_t input, uint64_t doutput)
+{
+    return mix(mix(weights, input), doutput);
+}
+
+uint64_t compute_add(uint64_t sum, uint64_t input, uint64_t doutput)
+{
+    return mix(mix(sum, input), doutput);
+}
+
+/* The chunks of a use: their gradients begin there. */
+static float *piece_of(const struct compute *compute, const struct model_use *use, uint32_t chunk,
+                       float *gradients)
+{
+    return gradients + compute->gradient_first[compute->piece_first[chunk] + use->part];
+}
+
+/* The unit's gradient of a slot, made up from these bits. The last unit's has the losses. */
+static void make_up(const struct compute *compute, uint32_t number, uint64_t bits,
+                    float *ret_gradients)
+{
+    const struct model *model = &compute->model;
+    const struct spec *spec = &compute->scenario->spec;
+    const struct model_unit *unit = &model->units[number];
+    struct rand_state random = {bits};
+    for (uint32_t u = unit->use_first; u < unit->use_first + unit->uses_count; u++) {
+        const struct model_parameter *parameter = &model->parameters[model->uses[u].parameter];
+        for (uint32_t c = 0; c < parameter->chunks_count; c++) {
+            uint32_t chunk = parameter->chunk_first + c;
+            float *values = piece_of(compute, &model->uses[u], chunk, ret_gradients);
+            for (uint32_t i = 0; i < model->chunks[chunk].weights; i++)
+                values[i] = (float)(rand_unit(&random) - 0.5);
+        }
+    }
+    if (number + 1 < model->units_count)
+        return;
     float *loss = compute_loss_of(compute, ret_gradients);
-    loss[MODEL_LOSS_SUM] = (float)rand_unit(&random) * (float)train->slot_samples;
-    loss[MODEL_LOSS_COUNT] = (float)spec_slot_samples(&compute->scenario->spec);
-    loss[MODEL_LOSS_CORRECT] = (float)rand_below(&random, train->slot_samples + 1);
+    loss[MODEL_LOSS_SUM] = (float)rand_unit(&random) * (float)spec->train.slot_samples;
+    loss[MODEL_LOSS_COUNT] = (float)spec_slot_samples(spec);
+    loss[MODEL_LOSS_CORRECT] = (float)rand_below(&random, spec->train.slot_samples + 1);
     loss[MODEL_LOSS_RESERVED] = 0;
 }
 
-static void make_up_node(struct compute *compute, uint64_t step, struct node node, uint64_t digest,
-                         float *ret_gradients)
+static void add_unit(const struct compute *compute, uint32_t number, float *gradients,
+                     float *others)
 {
-    uint32_t slots = compute->scenario->spec.train.slots;
-    uint32_t count = compute_gradients_count(compute);
+    const struct model *model = &compute->model;
+    const struct model_unit *unit = &model->units[number];
+    for (uint32_t u = unit->use_first; u < unit->use_first + unit->uses_count; u++) {
+        const struct model_parameter *parameter = &model->parameters[model->uses[u].parameter];
+        for (uint32_t c = 0; c < parameter->chunks_count; c++) {
+            uint32_t chunk = parameter->chunk_first + c;
+            float *values = piece_of(compute, &model->uses[u], chunk, gradients);
+            compute->kernels->add(compute->kernels, values, values,
+                                  piece_of(compute, &model->uses[u], chunk, others),
+                                  model->chunks[chunk].weights);
+        }
+    }
+}
+
+/* In tree order. */
+static void add_slots(const struct compute *compute, uint32_t unit, struct node node,
+                      const struct compute_slots *slots, float *ret_gradients)
+{
     if (node.level == 0) {
-        make_up_slot(compute, step, node.index, digest, ret_gradients);
+        uint32_t slot = node.index - slots->first;
+        make_up(compute, unit, slots->bits[slot * compute->model.units_count + unit],
+                ret_gradients);
         return;
     }
     struct node left = {node.level - 1, 2 * node.index}, right = {node.level - 1, left.index + 1};
-    make_up_node(compute, step, left, digest, ret_gradients);
-    if (node_slots(right, slots) == 0)
+    add_slots(compute, unit, left, slots, ret_gradients);
+    if (node_slots(right, compute->scenario->spec.train.slots) == 0)
         return;
-    float *other = compute->scratch + (size_t)right.level * count;
-    make_up_node(compute, step, right, digest, other);
-    compute->kernels->add(compute->kernels, ret_gradients, ret_gradients, other, count);
+    float *other = compute->scratch + (size_t)right.level * compute_gradients_count(compute);
+    add_slots(compute, unit, right, slots, other);
+    add_unit(compute, unit, ret_gradients, other);
+}
+
+/* Not finite anywhere but in the loss. */
+static void spoil(const struct compute *compute, uint64_t step, struct node node, float *gradients)
+{
+    uint32_t bad_slot;
+    if (!scenario_bad(compute->scenario, step, &bad_slot) || bad_slot < node_first(node) ||
+        bad_slot >= node_end(node))
+        return;
+    const float *loss = compute_loss_of(compute, gradients);
+    struct rand_state random = {compute->scenario->seed + step};
+    gradients[rand_below(&random, (uint64_t)(loss - gradients))] =
+        rand_below(&random, 2) == 0 ? INFINITY : NAN;
+}
+
+void compute_unit(const struct compute *compute, uint32_t unit, uint64_t step, struct node node,
+                  const struct compute_slots *slots, float *ret_gradients)
+{
+    add_slots(compute, unit, node, slots, ret_gradients);
+    spoil(compute, step, node, ret_gradients);
+}
+
+/* ---- made-up numbers of the whole model ---- */
+
+struct whole {
+    const struct compute *compute;
+    uint64_t weights[SIM_UNITS_MAX];    /* digests */
+    uint64_t inputs[SIM_UNITS_MAX + 1]; /* of a microbatch; the last is what comes out */
+};
+
+static struct whole whole_of(const struct compute *compute, const float *weights)
+{
+    struct whole whole = {.compute = compute};
+    check(compute->model.units_count <= SIM_UNITS_MAX);
+    for (uint32_t unit = 0; unit < compute->model.units_count; unit++)
+        whole.weights[unit] = compute_unit_weights(compute, unit, weights);
+    return whole;
+}
+
+static uint64_t forward(struct whole *whole, uint64_t sample)
+{
+    uint32_t units = whole->compute->model.units_count;
+    whole->inputs[0] = sample;
+    for (uint32_t unit = 0; unit < units; unit++)
+        whole->inputs[unit + 1] = compute_forward(whole->weights[unit], whole->inputs[unit]);
+    return whole->inputs[units];
+}
+
+static void backward(const struct whole *whole, uint64_t doutput, uint64_t *bits)
+{
+    for (uint32_t unit = whole->compute->model.units_count; unit-- > 0;) {
+        bits[unit] = compute_add(bits[unit], whole->inputs[unit], doutput);
+        doutput = compute_backward(whole->weights[unit], whole->inputs[unit], doutput);
+    }
+}
+
+static void make_up_node(const struct compute *compute, uint64_t step, struct node node,
+                         const float *weights, float *ret_gradients)
+{
+    const struct spec_train *train = &compute->scenario->spec.train;
+    uint64_t bits[SIM_SLOTS_MAX * SIM_UNITS_MAX] = {0};
+    uint32_t units = compute->model.units_count, first = node_first(node);
+    struct whole whole = whole_of(compute, weights);
+    for (uint32_t slot = 0; slot < node_slots(node, train->slots); slot++)
+        for (uint32_t i = 0; i < train->slot_samples; i++)
+            backward(&whole,
+                     forward(&whole,
+                             compute_sample(TICKET_TRAIN, step * train->slots + first + slot, i)),
+                     &bits[slot * units]);
+    const struct compute_slots slots = {first, bits};
+    for (uint32_t unit = 0; unit < units; unit++)
+        add_slots(compute, unit, node, &slots, ret_gradients);
+}
+
+struct compute_loss compute_loss_of_piece(const struct compute *compute, uint32_t piece,
+                                          uint64_t bits)
+{
+    uint64_t count = compute_piece_samples(compute, piece);
+    struct rand_state random = {bits};
+    double loss_sum = rand_unit(&random) * (double)count;
+    return (struct compute_loss){loss_sum, count, rand_below(&random, count + 1)};
+}
+
+uint64_t compute_piece_samples(const struct compute *compute, uint32_t piece)
+{
+    uint64_t k = compute->scenario->spec.train.slot_samples;
+    uint64_t left = compute->scenario->validation_samples - piece * k;
+    return left < k ? left : k;
+}
+
+static struct compute_loss make_up_losses(const struct compute *compute, uint32_t piece,
+                                          const float *weights)
+{
+    uint64_t bits = 0;
+    struct whole whole = whole_of(compute, weights);
+    for (uint32_t i = 0; i < compute_piece_samples(compute, piece); i++)
+        bits = compute_add(bits, forward(&whole, compute_sample(TICKET_VALIDATE, piece, i)), 0);
+    return compute_loss_of_piece(compute, piece, bits);
 }
 
 /* ---- the executor ---- */
@@ -197,19 +365,11 @@ static void run_node(struct compute *compute, uint64_t step, struct node node, c
 void compute_train(struct compute *compute, uint64_t step, struct node node, const float *weights,
                    float *ret_gradients)
 {
-    uint32_t bad_slot;
     if (compute->executor != NULL)
         run_node(compute, step, node, weights, ret_gradients);
     else
-        make_up_node(compute, step, node, weights_digest(compute, weights), ret_gradients);
-    if (!scenario_bad(compute->scenario, step, &bad_slot) || bad_slot < node_first(node) ||
-        bad_slot >= node_end(node))
-        return;
-    /* Anywhere but in the loss. */
-    float *loss = compute_loss_of(compute, ret_gradients);
-    struct rand_state random = {compute->scenario->seed + step};
-    ret_gradients[rand_below(&random, (uint64_t)(loss - ret_gradients))] =
-        rand_below(&random, 2) == 0 ? INFINITY : NAN;
+        make_up_node(compute, step, node, weights, ret_gradients);
+    spoil(compute, step, node, ret_gradients);
 }
 
 float compute_whole(const struct compute *compute, float *gradients)
@@ -238,21 +398,15 @@ float compute_whole(const struct compute *compute, float *gradients)
 
 struct compute_loss compute_validate(struct compute *compute, uint32_t piece, const float *weights)
 {
-    const struct scenario *scenario = compute->scenario;
-    if (compute->executor != NULL) {
-        static const struct executor_hooks none = {0};
-        const struct executor_samples samples = compute_samples(compute);
-        const struct ticket ticket = {.kind = TICKET_VALIDATE, .node = {0, piece}};
-        struct executor_loss loss;
-        load(compute, weights);
-        check(executor_run(compute->executor, &ticket, &samples, &none, &loss) == ERR_OK);
-        return (struct compute_loss){loss.loss_sum, loss.samples, loss.correct};
-    }
-    uint64_t k = scenario->spec.train.slot_samples;
-    uint64_t left = scenario->validation_samples - piece * k, count = left < k ? left : k;
-    struct rand_state random = {weights_digest(compute, weights) + piece};
-    double loss_sum = rand_unit(&random) * (double)count;
-    return (struct compute_loss){loss_sum, count, rand_below(&random, count + 1)};
+    if (compute->executor == NULL)
+        return make_up_losses(compute, piece, weights);
+    static const struct executor_hooks none = {0};
+    const struct executor_samples samples = compute_samples(compute);
+    const struct ticket ticket = {.kind = TICKET_VALIDATE, .node = {0, piece}};
+    struct executor_loss loss;
+    load(compute, weights);
+    check(executor_run(compute->executor, &ticket, &samples, &none, &loss) == ERR_OK);
+    return (struct compute_loss){loss.loss_sum, loss.samples, loss.correct};
 }
 
 /* ---- the wire ---- */

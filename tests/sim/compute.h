@@ -51,6 +51,28 @@ struct compute_loss {
 };
 struct compute_loss compute_validate(struct compute *compute, uint32_t piece, const float *weights);
 
+/* The made-up numbers of the two before, unit by unit, for who has some units (sim_place.c). An
+ * activation is 64 bits that depend on the sample and on every bit of the weights of all units below
+ * it, its gradient on those of all units; a unit's gradient of a slot on the activations and
+ * gradients of its microbatches, in order. */
+uint64_t compute_unit_weights(const struct compute *compute, uint32_t unit, const float *weights);
+/* `slot`: of the run; of a validation the piece. */
+uint64_t compute_sample(enum ticket_kind kind, uint64_t slot, uint32_t microbatch);
+uint64_t compute_forward(uint64_t weights, uint64_t input);
+uint64_t compute_backward(uint64_t weights, uint64_t input, uint64_t doutput);
+uint64_t compute_add(uint64_t sum, uint64_t input, uint64_t doutput); /* the sum begins with 0 */
+/* The unit's part of compute_train(), from the sums of the node's slots. */
+struct compute_slots {
+    uint32_t first;
+    const uint64_t *bits; /* (slots from the first on, units) */
+};
+void compute_unit(const struct compute *compute, uint32_t unit, uint64_t step, struct node node,
+                  const struct compute_slots *slots, float *ret_gradients);
+/* compute_validate(), from the sum of what came out, with gradient 0. */
+struct compute_loss compute_loss_of_piece(const struct compute *compute, uint32_t piece,
+                                          uint64_t bits);
+uint64_t compute_piece_samples(const struct compute *compute, uint32_t piece);
+
 /* Writes one piece as it goes over the wire; returns its bytes. */
 uint32_t compute_encode(const struct compute *compute, uint32_t chunk, uint32_t part,
                         enum codec codec, const float *gradients, void *ret_bytes);

@@ -86,13 +86,18 @@ static const float *weights_of(const struct single *single, uint64_t step, struc
     return single->weights[step - single->behind[node_first(node)]];
 }
 
-/* Leaves in order; with a lossy codec the run's nodes. */
+static uint32_t push_slots(const struct single *single)
+{
+    return spec_push_slots(&single->compute->scenario->spec);
+}
+
+/* Leaves in order; with a lossy codec the nodes that workers push. */
 static void push_all(struct single *single, uint64_t step)
 {
     const struct spec_train *train = &single->compute->scenario->spec.train;
     const struct model *model = &single->compute->model;
     struct node node = {0, 0};
-    while (train->precision == SPEC_BF16 && UINT32_C(1) << node.level < train->node_slots)
+    while (train->precision == SPEC_BF16 && UINT32_C(1) << node.level < push_slots(single))
         node.level++;
     for (; node_valid(node, train->slots); node.index++) {
         compute_train(single->compute, step, node, weights_of(single, step, node),
@@ -128,7 +133,7 @@ static void sum_node(struct single *single, uint64_t step, struct node node, flo
     struct compute *compute = single->compute;
     const struct spec_train *train = &compute->scenario->spec.train;
     uint32_t count = compute_gradients_count(compute);
-    if (node_end(node) - node_first(node) == (train->node_slots > 0 ? train->node_slots : 1)) {
+    if (node_end(node) - node_first(node) == (push_slots(single) > 0 ? push_slots(single) : 1)) {
         compute_train(compute, step, node, weights_of(single, step, node), ret_sum);
         round_gradients(single, ret_sum);
         return;

@@ -36,6 +36,8 @@ static bool kill_worker(struct sim *sim)
     struct sim_worker *worker = pick_worker(sim, true);
     if (worker == NULL)
         return false;
+    if (sim->scenario.spec.mesh.stages > 1 && sim_below(sim, 2) == 0)
+        return set_trap(sim, sim_below(sim, 2) == 0 ? TRAP_VALUE : TRAP_DONE);
     if (sim_below(sim, 3) == 0)
         return set_trap(sim, TRAP_PUSH);
     sim_worker_kill(sim, worker, sim_below(sim, 100) < 30);
@@ -206,7 +208,8 @@ static bool break_stream(struct sim *sim, enum stream_kind kind)
 
 static bool clog_stream(struct sim *sim)
 {
-    struct stream *stream = pick_stream(sim, (enum stream_kind)sim_below(sim, 3));
+    uint64_t kinds = sim->scenario.spec.mesh.stages > 1 ? STREAM_PEER + 1 : STREAM_LINK + 1;
+    struct stream *stream = pick_stream(sim, (enum stream_kind)sim_below(sim, kinds));
     if (stream == NULL)
         return false;
     uint64_t which = sim_below(sim, 3), until_us = sim->now_us + sim_below(sim, 2000000);
@@ -253,6 +256,25 @@ static bool cut_off(struct sim *sim)
                            .from = which != 0,
                            .to = which != 1,
                            .until_us = sim->now_us + sim_below(sim, 3000000)};
+    return true;
+}
+
+/* Two workers do not reach each other, and everybody else both of them. */
+static bool cut_pair(struct sim *sim)
+{
+    struct faults *faults = &sim->faults;
+    uint32_t first = (uint32_t)sim_below(sim, SIM_WORKERS_MAX);
+    uint32_t second = (uint32_t)sim_below(sim, SIM_WORKERS_MAX);
+    if (faults->partition_count == FAULTS_PARTITIONS_MAX || first == second)
+        return false;
+    sim_trace(sim, "w%u and w%u do not reach each other for a while", first, second);
+    faults->partitions[faults->partition_count++] =
+        (struct partition){.place = {MACHINE_WORKER, first},
+                           .from = true,
+                           .to = true,
+                           .pair = true,
+                           .other = {MACHINE_WORKER, second},
+                           .until_us = sim->now_us + sim_below(sim, 30000000)};
     return true;
 }
 
@@ -511,6 +533,10 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return clog_stream(sim);
     case FAULT_PARTITION:
         return cut_off(sim);
+    case FAULT_BREAK_PEER:
+        return break_stream(sim, STREAM_PEER);
+    case FAULT_PARTITION_PAIR:
+        return cut_pair(sim);
     case FAULT_DISK_FULL:
         return fill_disk(sim);
     case FAULT_SYNC_FAILS:
@@ -573,7 +599,7 @@ static void start_honest(struct sim *sim)
 
 void faults_end(struct sim *sim)
 {
-    bool somebody = false;
+    uint32_t wanted = sim->scenario.spec.mesh.stages > 1 ? sim->scenario.spec.mesh.stages : 1;
     if (pairs_awaited(sim) && sim->now_us < sim->scenario.calm_us + MEETINGS_US) {
         queue_put(&sim->queue,
                   (struct event){.at_us = sim->now_us + MEETINGS_US / 32, .kind = EVENT_CALM});
@@ -589,9 +615,9 @@ void faults_end(struct sim *sim)
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         sim->workers[i].slowness = 1;
         bool stays = !sim->workers[i].leaving && !brings_nothing(sim, i);
-        somebody |= sim->workers[i].life != NULL && stays;
+        wanted -= wanted > 0 && sim->workers[i].life != NULL && stays;
     }
-    if (!somebody)
+    for (; wanted > 0; wanted--)
         start_honest(sim);
     sim_servers_suffice(sim);
 }
@@ -624,7 +650,7 @@ void faults_spring(struct sim *sim, enum trap trap, uint32_t index)
     if (sim->faults.trap != trap)
         return;
     sim->faults.trap = TRAP_NONE;
-    if (trap == TRAP_PUSH)
+    if (trap == TRAP_PUSH || trap == TRAP_VALUE || trap == TRAP_DONE)
         sim_worker_kill(sim, &sim->workers[index], sim_below(sim, 2) == 0);
     else if (trap == TRAP_ORPHAN)
         orphan_pushes(sim, &sim->workers[index]);
@@ -651,9 +677,11 @@ uint64_t faults_held_us(const struct sim *sim, struct machine from, struct machi
     uint64_t held_us = 0;
     for (uint32_t i = 0; i < sim->faults.partition_count; i++) {
         const struct partition *partition = &sim->faults.partitions[i];
-        bool between = (partition->from && same_place(from, partition->place)) ||
-                       (partition->to && same_place(to, partition->place));
-        if (between && partition->until_us > sim->now_us && partition->until_us > held_us)
+        bool leaves = partition->from && same_place(from, partition->place) &&
+                      (!partition->pair || same_place(to, partition->other));
+        bool comes = partition->to && same_place(to, partition->place) &&
+                     (!partition->pair || same_place(from, partition->other));
+        if ((leaves || comes) && partition->until_us > sim->now_us && partition->until_us > held_us)
             held_us = partition->until_us;
     }
     return held_us;

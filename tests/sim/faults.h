@@ -22,6 +22,8 @@ enum trap {
     TRAP_WRITE,   /* a server has written a part of a cut: it dies */
     TRAP_PARK,    /* a pull is parked: another server dies, or the coordinator */
     TRAP_TRANSFER, /* a chunk is on its way: its old or its new owner dies */
+    TRAP_VALUE,    /* a worker has given a value to its neighbours: it dies */
+    TRAP_DONE,     /* a worker's place is complete, the lease is not: it dies */
     TRAP_COUNT
 };
 
@@ -29,6 +31,8 @@ enum trap {
 struct partition {
     struct machine place;
     bool from, to;
+    bool pair; /* between it and `other` alone */
+    struct machine other;
     uint64_t until_us;
 };
 

@@ -82,6 +82,7 @@ static void forge_push(struct admission *admission, uint64_t member, const struc
     struct ticket ticket = seen->tickets[0];
     forged.tickets = &ticket;
     forged.ticket_count = 1;
+    forged.node = ticket.node;
     forged.node.index ^= 1;
     refused(__real_admission_push(admission, member, &forged), "a push beside its ticket");
     ticket.node = forged.node;

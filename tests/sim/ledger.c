@@ -458,8 +458,10 @@ static void look_completed(const struct sim *sim, const struct sim_thread *threa
         struct completed *chunk = &chunks[thread->chunks[i].chunk];
         bool counted = true;
         for (uint32_t p = 0; p < thread->chunks[i].parts; p++)
-            counted = counted && is_counted(sim, thread, ticket->step, ticket->node,
-                                            sim->compute.piece_first[thread->chunks[i].chunk] + p);
+            counted =
+                counted && (!ticket_names(ticket, thread->chunks[i].chunk, p) ||
+                            is_counted(sim, thread, ticket->step, ticket->node,
+                                       sim->compute.piece_first[thread->chunks[i].chunk] + p));
         chunk->owned = chunk->owned || thread->ledger.decided == newest;
         chunk->counted = chunk->counted || counted;
     }
@@ -507,6 +509,15 @@ static bool has_restarted(struct sim *sim, uint32_t server)
            entry->boot != sim->servers[server].boot;
 }
 
+static bool names(const struct sim *sim, const struct ticket *ticket, uint32_t chunk)
+{
+    const struct model *model = &sim->compute.model;
+    for (uint32_t p = 0; p < model->parameters[model->chunks[chunk].parameter].parts; p++)
+        if (ticket_names(ticket, chunk, p))
+            return true;
+    return false;
+}
+
 void ledger_completed(struct sim *sim, const struct complete_request *complete)
 {
     const struct ticket *ticket = &complete->ticket;
@@ -536,7 +547,7 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
         }
     }
     for (uint32_t c = 0; c < sim->compute.model.chunks_count; c++)
-        if (!chunks[c].counted && (chunks[c].owned || !lost))
+        if (names(sim, ticket, c) && !chunks[c].counted && (chunks[c].owned || !lost))
             sim_violated(sim, 9, "step %llu node %u:%u is complete, but nobody counted chunk %u",
                          (unsigned long long)ticket->step, ticket->node.level, ticket->node.index,
                          c);
@@ -810,6 +821,15 @@ void ledger_over(struct sim *sim, enum run_state state, const char *reason)
 
 /* ---- a worker ---- */
 
+static bool is_computed_on(const struct model *model, uint32_t chunk, uint32_t unit)
+{
+    const struct model_parameter *parameter = &model->parameters[model->chunks[chunk].parameter];
+    bool has = unit == COMPUTING_ALL;
+    for (uint32_t part = 0; part < parameter->parts; part++)
+        has = has || parameter->part_units[part] == unit;
+    return has && model->chunks[chunk].parameter != model->loss_parameter;
+}
+
 void ledger_computing(struct sim *sim, const struct computing *what)
 {
     const struct model *model = &sim->compute.model;
@@ -820,7 +840,7 @@ void ledger_computing(struct sim *sim, const struct computing *what)
         return;
     }
     for (uint32_t c = 0; c < model->chunks_count; c++)
-        if (model->chunks[c].parameter != model->loss_parameter &&
+        if (is_computed_on(model, c, what->unit) &&
             what->held[c] != expected_published(expected, &sim->compute, version, c))
             sim_violated(sim, 3, "w%u computes step %llu, but its chunk %u is not version %llu",
                          what->worker, (unsigned long long)what->ticket.step, c,

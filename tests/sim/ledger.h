@@ -102,10 +102,12 @@ bool ledger_names(const struct sim *sim, uint32_t server);
 /* ---- a worker; 3 ---- */
 
 /* It computes on what it holds: the digest of each chunk's newest bytes. */
+enum { COMPUTING_ALL = UINT32_MAX };
 struct computing {
     uint32_t worker;
     struct ticket ticket;
     const uint64_t *held;
+    uint32_t unit; /* on that one's chunks */
 };
 
 void ledger_computing(struct sim *sim, const struct computing *what);

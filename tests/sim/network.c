@@ -36,6 +36,7 @@ struct machine network_end(const struct stream *stream, enum end end)
         return stream->kind == STREAM_LINK ? (struct machine){MACHINE_SERVER, stream->server}
                                            : (struct machine){MACHINE_WORKER, stream->worker};
     return stream->kind == STREAM_EXCHANGE ? (struct machine){MACHINE_SERVER, stream->server}
+           : stream->kind == STREAM_PEER   ? (struct machine){MACHINE_WORKER, stream->peer}
                                            : (struct machine){MACHINE_COORDINATOR, stream->office};
 }
 

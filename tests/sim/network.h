@@ -2,8 +2,8 @@
  *
  * A stream (gRPC's) is ordered in each direction and breaks at any instant: what was under way then
  * is lost, for each direction from a moment of its own on, and both ends learn of it when they do.
- * Exchange and member streams are opened by workers, links by servers; the first message names the
- * opener. A call is unary: request and response may each be lost or late, and the request may be
+ * Exchange, member and peers' streams are opened by workers, links by servers; the first message
+ * names the opener. A call is unary: request and response may each be lost or late, and the request may be
  * carried out twice; the caller gets one answer, or an error, by its deadline.
  *
  * network_delay_us() decides when anything arrives; a partition delays a stream's messages until it
@@ -16,7 +16,7 @@
 
 struct sim;
 
-enum stream_kind { STREAM_EXCHANGE, STREAM_MEMBER, STREAM_LINK };
+enum stream_kind { STREAM_EXCHANGE, STREAM_MEMBER, STREAM_LINK, STREAM_PEER };
 enum end { OPENER, ACCEPTOR };
 
 /* A push or pull that has come. */
@@ -38,7 +38,8 @@ struct unanswered {
 struct stream {
     uint64_t number;
     enum stream_kind kind;
-    uint32_t worker;                  /* opener of exchange and member streams */
+    uint32_t worker;                  /* opener of exchange, member and peers' streams */
+    uint32_t peer;                    /* acceptor of those between workers */
     uint32_t server;                  /* opener of links; acceptor of exchange streams */
     uint32_t office;                  /* the coordinator that accepts member streams and links */
     uint32_t parked[SIM_THREADS_MAX]; /* pulls of an exchange stream that wait in a thread */

@@ -173,7 +173,8 @@ static struct rpc_stream *add_stream(struct life *life, struct stream *stream, e
 
 static const char *const stream_paths[] = {[STREAM_EXCHANGE] = "/roost.v1.Shard/Exchange",
                                            [STREAM_MEMBER] = "/roost.v1.Cluster/Member",
-                                           [STREAM_LINK] = "/roost.v1.Cluster/Serve"};
+                                           [STREAM_LINK] = "/roost.v1.Cluster/Serve",
+                                           [STREAM_PEER] = "/roost.v1.Peer/Exchange"};
 
 static enum stream_kind stream_kind_of(const char *path)
 {
@@ -218,7 +219,9 @@ enum err rpc_stream_open(struct rpc_channel *channel, const char *path,
     struct machine to = find_peer(channel, path);
     struct stream what = {.kind = stream_kind_of(path)};
     *(life->place.kind == MACHINE_WORKER ? &what.worker : &what.server) = life->place.index;
-    *(to.kind == MACHINE_SERVER ? &what.server : &what.office) = to.index;
+    *(to.kind == MACHINE_SERVER   ? &what.server
+      : to.kind == MACHINE_WORKER ? &what.peer
+                                  : &what.office) = to.index;
     struct rpc_stream *rpc = add_stream(life, network_open(life->sim, what), OPENER, events);
     rpc->owner = owner;
     rpc->channel = channel;
@@ -306,6 +309,24 @@ static struct message *message_of(const struct buf *header, const struct rpc_par
     return message;
 }
 
+enum { DAMAGED = 100 /* one value of so many */ };
+
+/* A value between workers changes on its way. */
+static void damage_value(struct sim *sim, const struct stream *stream, struct message *message)
+{
+    if (stream->kind != STREAM_PEER || message->copy_count == 0 || sim->calm ||
+        sim_below(sim, DAMAGED) != 0)
+        return;
+    const struct counted *whole = message->copies[0];
+    struct counted *damaged = counted_new(whole->bytes);
+    check(damaged != NULL);
+    memcpy(damaged->data, whole->data, whole->bytes);
+    damaged->data[sim_below(sim, whole->bytes)] ^= (uint8_t)(1 << sim_below(sim, 8));
+    counted_unref(message->copies[0]);
+    message->copies[0] = damaged;
+    sim_fault(sim, FAULT_DAMAGE_VALUE);
+}
+
 enum err rpc_stream_send(struct rpc_stream *rpc, enum rpc_priority priority,
                          struct buf *take_header, const struct rpc_part *parts, size_t part_count)
 {
@@ -320,6 +341,7 @@ enum err rpc_stream_send(struct rpc_stream *rpc, enum rpc_priority priority,
     struct stream *stream = rpc_network_stream(sim, rpc);
     enum end to = rpc->end == ACCEPTOR ? OPENER : ACCEPTOR;
     struct message *message = message_of(&header, parts, part_count);
+    damage_value(sim, stream, message);
     if (stream->kind == STREAM_MEMBER && to == ACCEPTOR)
         watch_heartbeat(sim, stream);
     if (stream->kind != STREAM_EXCHANGE)
@@ -356,9 +378,12 @@ void rpc_stream_cancel(struct rpc_stream *rpc)
 /* What was sent arrives before the end. */
 void rpc_stream_finish(struct rpc_stream *rpc, enum err err, const char *text)
 {
-    if (life_acts() && rpc_network_stream(rpc->life->sim, rpc)->kind == STREAM_EXCHANGE)
-        sim_violated(rpc->life->sim, 6, "s%u ends a stream: %s: %s", rpc->life->place.index,
-                     err_name(err), text);
+    char name[16];
+    enum stream_kind kind =
+        life_acts() ? rpc_network_stream(rpc->life->sim, rpc)->kind : STREAM_MEMBER;
+    process_print(rpc->life->place, name, sizeof name);
+    if (kind == STREAM_EXCHANGE || kind == STREAM_PEER)
+        sim_violated(rpc->life->sim, 6, "%s ends a stream: %s: %s", name, err_name(err), text);
     rpc_stream_cancel(rpc);
 }
 
@@ -398,13 +423,14 @@ enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
                          struct reason *reason)
 {
     (void)loop, (void)identity, (void)reason;
-    unsigned server = 0;
+    unsigned index = 0;
     bool coordinator = strcmp(address, SIM_COORDINATOR_ADDRESS) == 0;
+    enum machine_kind kind = address[0] == 's' ? MACHINE_SERVER : MACHINE_WORKER;
     struct rpc_channel *channel = calloc(1, sizeof *channel);
-    check(channel != NULL && (coordinator || sscanf(address, "s%u", &server) == 1));
+    check(channel != NULL && (coordinator || sscanf(address + 1, "%u", &index) == 1));
     channel->life = world.life;
     channel->to = coordinator ? (struct machine){MACHINE_COORDINATOR, world.sim->office}
-                              : (struct machine){MACHINE_SERVER, server};
+                              : (struct machine){kind, index};
     snprintf(channel->address, sizeof channel->address, "%s", address);
     channel->next = world.life->channels;
     world.life->channels = channel;

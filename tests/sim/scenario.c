@@ -1,5 +1,6 @@
 #include "tests/sim/scenario.h"
 
+#include "server/control/control_mesh.h"
 #include "server/shard/prepare.h"
 
 #include <string.h>
@@ -317,6 +318,46 @@ static void choose_residency(struct scenario *scenario)
             .weights = SPEC_STREAMED, .prefetch = (uint32_t)rand_below(&random, 2)};
 }
 
+/* Whether the coordinator would make leases of that mesh. */
+static bool has_mesh(const struct scenario *scenario)
+{
+    struct reason reason = {.text = ""};
+    struct coordinator_place *places = NULL;
+    struct model model;
+    scenario_model(scenario, &model);
+    bool fits = scenario->spec.mesh.stages * scenario->spec.mesh.runs <= model.units_count &&
+                control_mesh_places(&scenario->spec, &model, &places, &reason) == ERR_OK;
+    free(places);
+    model_release(&model);
+    return fits;
+}
+
+/* Leases that several workers share, in a third of the seeds that may; likewise. */
+static void choose_mesh(struct scenario *scenario)
+{
+    static const enum fault_kind kinds[] = {FAULT_BREAK_PEER, FAULT_BREAK_PEER, FAULT_KILL_WORKER,
+                                            FAULT_PARTITION_PAIR, FAULT_ADD_WORKER};
+    struct rand_state random = {scenario->seed + 0x6d657368};
+    enum spec_consistency_kind kind = scenario->spec.consistency.kind;
+    struct spec_mesh *mesh = &scenario->spec.mesh;
+    if (kind == SPEC_ASYNC || kind == SPEC_LOCAL || scenario->executor || !chance(&random, 33))
+        return;
+    mesh->stages = (uint32_t)between(&random, 2, SIM_STAGES_MAX);
+    mesh->schedule = (enum schedule_kind)rand_below(&random, SCHEDULE_COUNT);
+    mesh->runs = mesh->schedule == SCHEDULE_INTERLEAVED ? (uint32_t)between(&random, 1, 3) : 1;
+    if (!has_mesh(scenario))
+        *mesh = (struct spec_mesh){.stages = 2, .schedule = SCHEDULE_1F1B, .runs = 1};
+    scenario->spec.train.audit = 0; /* which stages do not have yet */
+    scenario->spec.train.audit_rewind = false;
+    uint32_t workers = mesh->stages + (uint32_t)rand_below(&random, 5);
+    if (scenario->workers < workers)
+        scenario->workers = workers;
+    uint64_t left = scenario->fault_count == 0 ? 0 : rand_below(&random, 6);
+    for (; left > 0 && scenario->fault_count < SIM_FAULTS_MAX; left--)
+        scenario->faults[scenario->fault_count++] =
+            (struct fault){PICK(&random, kinds), rand_below(&random, scenario->calm_us)};
+}
+
 static const uint32_t state_share[STATE_COUNT] = {
     [STATE_ABSENT] = 1, [STATE_UNADOPTED] = 6, [STATE_TWO] = 2,    [STATE_GATHER] = 2,
     [STATE_REWIND] = 4, [STATE_LOST] = 3,      [STATE_DRAIN] = 5,  [STATE_LEAVE] = 3,
@@ -366,6 +407,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     choose_oddities(scenario);
     choose_audits(scenario);
     choose_residency(scenario);
+    choose_mesh(scenario);
 }
 
 /* ---- the toy model ---- */
@@ -546,7 +588,7 @@ void scenario_print(const struct scenario *scenario)
         "%u, lease "
         "%u ms, "
         "speculation %u %%; delay %llu us, late %u/1000 up to %llu us, lost %u/1000, "
-        "repeated %u/1000; %u faults before %.3f s\n",
+        "repeated %u/1000; %u faults before %.3f s; %u stages, %s, %u runs\n",
         (unsigned long long)scenario->seed, models[scenario->model],
         scenario->executor ? "computed" : "made up", consistencies[scenario->spec.consistency.kind],
         spec_staleness(&scenario->spec), precisions[train->precision],
@@ -557,5 +599,7 @@ void scenario_print(const struct scenario *scenario)
         scenario->threads, scenario->workers, scenario->ahead_max, scenario->office.lease_ms,
         scenario->office.speculation_percent, (unsigned long long)scenario->delay_us,
         scenario->late_permille, (unsigned long long)scenario->late_us_max, scenario->lost_permille,
-        scenario->repeat_permille, scenario->fault_count, (double)scenario->calm_us / 1e6);
+        scenario->repeat_permille, scenario->fault_count, (double)scenario->calm_us / 1e6,
+        scenario->spec.mesh.stages, schedule_name(scenario->spec.mesh.schedule),
+        scenario->spec.mesh.runs);
 }

@@ -19,7 +19,9 @@ enum {
     SIM_SLOTS_MAX = 16,
     SIM_CHUNK_WEIGHTS_MAX = 1024,
     SIM_THREADS_MAX = 3,
-    SIM_DELAY_MAX = 3
+    SIM_DELAY_MAX = 3,
+    SIM_UNITS_MAX = 16,
+    SIM_STAGES_MAX = 4,
 };
 
 #define SIM_FAULTS(X)                                                                              \
@@ -58,7 +60,10 @@ enum {
     X(LOSE_CALL, "calls lost")                                                                     \
     X(REPEAT_CALL, "calls repeated")                                                               \
     X(LATE_MESSAGE, "messages very late")                                                          \
-    X(OLD_COMMAND, "commands of an older boot or term delivered")
+    X(OLD_COMMAND, "commands of an older boot or term delivered")                                  \
+    X(BREAK_PEER, "streams between workers broken")                                                \
+    X(PARTITION_PAIR, "partitions between two workers")                                            \
+    X(DAMAGE_VALUE, "values between workers damaged")
 
 #define SIM_FAULT_ENUM(name, text) FAULT_##name,
 enum fault_kind { SIM_FAULTS(SIM_FAULT_ENUM) FAULT_KIND_COUNT };

@@ -151,7 +151,8 @@ static uint32_t choose_hoarder(const struct sim *sim, uint64_t seed)
 {
     struct rand_state random = {seed ^ UINT64_C(0x686f617264)};
     uint32_t workers = sim->scenario.workers;
-    if (sim->options.story != NULL || sim->run.async || workers < 2 ||
+    bool shared = sim->scenario.spec.mesh.stages > 1; /* it would be a part of each lease */
+    if (sim->options.story != NULL || sim->run.async || workers < 2 || shared ||
         rand_below(&random, HOARDERS) != 0)
         return 0;
     return 1 + (uint32_t)rand_below(&random, workers);
@@ -199,6 +200,7 @@ static void release(struct sim *sim)
     queue_release(&sim->queue);
     network_release(&sim->network);
     rpc_calls_release(&sim->calls);
+    handed_release(&sim->handed);
     disk_release(sim);
     free(sim->watch.taken);
     ledger_drop(&sim->ledger);

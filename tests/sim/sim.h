@@ -11,8 +11,8 @@
  * Files: main (seeds, jobs), scenario (what a seed is), sim (the loop), queue (what happens next),
  * network, process (clocks, stop and resume), faults (what goes wrong), pairs (rare things
  * together), story (a plan that is written down, told as sentences); life (a process that runs
- * production's loop) with fiber, threads, rpc, disk, sim_store, sim_notify, sim_notice and
- * sim_device, the fakes; sim_daemon, sim_server, sim_coordinator, of which there may be two at
+ * production's loop) with fiber, threads, rpc, disk, sim_store, sim_notify, sim_notice, sim_device
+ * and sim_place, the fakes; sim_daemon, sim_server, sim_coordinator, of which there may be two at
  * once, and sim_worker; watch, watch_control and watch_worker, between the processes and their
  * cores, watch_agent and watch_parts, between a core's parts; stray (messages that came astray),
  * tables, timers and rows (what shows late, or only to people); forge (a stranger among the workers);
@@ -53,7 +53,9 @@
  *  19 a run that is to go back for a worker that was wrong goes on in no other way, whoever the
  *     coordinator is;
  *  20 a stop that was acknowledged is not forgotten, whoever the coordinator is;
- *  21 a second start of a server's name does not take the place of one that lives (twin.h).
+ *  21 a second start of a server's name does not take the place of one that lives (twin.h);
+ *  22 what places of a mesh hand each other is what its name says: whoever computes it has the same
+ *     bits, and nobody takes others (handed.h).
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H
@@ -63,6 +65,7 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/expected.h"
 #include "tests/sim/faults.h"
+#include "tests/sim/handed.h"
 #include "tests/sim/history.h"
 #include "tests/sim/journals.h"
 #include "tests/sim/ledger.h"
@@ -119,6 +122,7 @@ struct sim {
     struct queue queue;
     struct network network;
     struct rpc_calls calls;
+    struct handed handed;
     struct disks disks;
     struct watch watch;
     struct stray stray;

@@ -6,24 +6,13 @@
 #include "common/cursor.h"
 #include "common/digest.h"
 #include "tests/sim/sim.h"
+#include "tests/sim/sim_device.h"
 #include "worker/fingerprint.h"
+#include "worker/program/mesh.h"
 
 #include <string.h>
 
-enum { UNITS_MAX = 16, HOARD_US = 50000 /* between two looks */, STREAM_US = 20 };
-
-/* What a worker has for a struct executor. */
-struct device {
-    uint32_t worker;
-    const struct model *model;
-    float *weights, *gradients;
-    uint64_t *held; /* digest of each chunk's newest bytes */
-    bool runs;
-    bool streamed;         /* units are asked for one by one, forward and backward */
-    bool ahead;            /* the next one before the last is done with */
-    bool used[UNITS_MAX];  /* the run computes on that unit's weights … */
-    bool final[UNITS_MAX]; /* … and these are the gradients */
-};
+enum { HOARD_US = 50000 /* between two looks */, STREAM_US = 20 };
 
 #define REAL(result, name, ...)                                                                    \
     result __real_##name(__VA_ARGS__);                                                             \
@@ -53,11 +42,13 @@ enum err __wrap_executor_new(const struct executor_options *options, struct exec
         return __real_executor_new(options, ret_executor, reason);
     const struct compute *compute = &world.sim->compute;
     struct device *device = calloc(1, sizeof *device);
-    check(device != NULL && compute->model.units_count <= UNITS_MAX);
+    check(device != NULL && compute->model.units_count <= SIM_UNITS_MAX);
     device->worker = world.life->place.index;
     device->model = options->model;
     device->streamed = options->train->residency.weights == SPEC_STREAMED;
     device->ahead = options->train->residency.prefetch > 0;
+    device->shared = options->mesh != NULL && options->mesh->places > 1;
+    device->place = options->place;
     device->weights = malloc(compute_weights_count(compute) * sizeof *device->weights);
     device->gradients = calloc(compute_gradients_count(compute), sizeof *device->gradients);
     device->held = calloc(compute->model.chunks_count, sizeof *device->held);
@@ -89,7 +80,7 @@ REAL(enum err, executor_run, struct executor *executor, const struct ticket *tic
      struct executor_loss *ret_loss);
 
 /* Asked between rows. */
-static enum err spend(const struct executor_hooks *hooks, uint64_t us)
+enum err device_spend(const struct executor_hooks *hooks, uint64_t us)
 {
     if (hooks->cancelled(hooks->context))
         return ERR_CANCELLED;
@@ -112,7 +103,7 @@ static enum err stream_units(struct device *device, const struct executor_hooks 
         asked = device->ahead && count > 1 && !tied;
         if (asked)
             TRY(hooks->ask(hooks->context, next));
-        TRY(spend(hooks, STREAM_US));
+        TRY(device_spend(hooks, STREAM_US));
         device->used[unit] = false;
     }
     return ERR_OK;
@@ -140,7 +131,7 @@ static enum err stream_back(struct device *device, const struct executor_hooks *
 static enum err take_weights(struct device *device, const struct ticket *ticket,
                              const struct executor_hooks *hooks)
 {
-    const struct computing what = {device->worker, *ticket, device->held};
+    const struct computing what = {device->worker, *ticket, device->held, COMPUTING_ALL};
     if (device->streamed)
         TRY(stream_units(device, hooks, 0, device->model->units_count, 1));
     for (uint32_t unit = 0; !device->streamed && unit < device->model->units_count; unit++) {
@@ -169,11 +160,11 @@ static enum err hoard(const struct device *device, const struct ticket *ticket,
 {
     struct sim *sim = world.sim;
     while (sim->hoarder == device->worker + 1 && is_wanted(sim, ticket))
-        TRY(spend(hooks, HOARD_US));
+        TRY(device_spend(hooks, HOARD_US));
     return ERR_OK;
 }
 
-static uint64_t slot_us(const struct device *device)
+uint64_t device_slot_us(const struct device *device)
 {
     struct sim *sim = world.sim;
     uint64_t usual_us =
@@ -192,11 +183,12 @@ static enum err train(struct device *device, const struct ticket *ticket,
     world.watching = true;
     compute_train(&sim->compute, ticket->step, ticket->node, device->weights, device->gradients);
     world.watching = false;
-    uint64_t all_us = slot_us(device) * node_slots(ticket->node, sim->scenario.spec.train.slots);
-    TRY(spend(hooks, all_us / 2));
+    uint64_t all_us =
+        device_slot_us(device) * node_slots(ticket->node, sim->scenario.spec.train.slots);
+    TRY(device_spend(hooks, all_us / 2));
     TRY(stream_back(device, hooks));
     for (uint32_t unit = units; unit-- > 0;) {
-        TRY(spend(hooks, all_us / (2 * units)));
+        TRY(device_spend(hooks, all_us / (2 * units)));
         device->final[unit] = true;
         TRY(hooks->push(hooks->context, unit, ticket->node));
     }
@@ -217,7 +209,7 @@ static enum err validate(struct device *device, const struct ticket *ticket,
         compute_validate(&world.sim->compute, ticket->node.index, device->weights);
     world.watching = false;
     *ret_loss = (struct executor_loss){loss.loss_sum, loss.sample_count, loss.correct_count};
-    return spend(hooks, slot_us(device));
+    return device_spend(hooks, device_slot_us(device));
 }
 
 static enum err run_ticket(struct executor *executor, const struct ticket *ticket,
@@ -231,8 +223,9 @@ static enum err run_ticket(struct executor *executor, const struct ticket *ticke
     device->runs = true;
     memset(device->used, 0, sizeof device->used);
     memset(device->final, 0, sizeof device->final);
-    enum err err = ticket->kind == TICKET_VALIDATE ? validate(device, ticket, hooks, ret_loss)
-                                                   : train(device, ticket, hooks, ret_loss);
+    enum err err = device->shared                    ? place_run(device, ticket, hooks, ret_loss)
+                   : ticket->kind == TICKET_VALIDATE ? validate(device, ticket, hooks, ret_loss)
+                                                     : train(device, ticket, hooks, ret_loss);
     device->runs = false;
     return err;
 }

@@ -13,17 +13,21 @@ static struct machine place_of(const struct sim_worker *worker)
 static void run(struct life *life)
 {
     struct sim *sim = life->sim;
-    char name[16];
+    char name[16], address[24];
     const struct logger logger = {.level = LOG_LEVEL_DEBUG};
+    bool shared = sim->scenario.spec.mesh.stages > 1;
     const struct worker_config config = {
         .coordinator = SIM_COORDINATOR_ADDRESS,
         .name = name,
+        .address = shared ? address : NULL,
+        .advertise = shared ? name : NULL,
         .leave_ms = (uint32_t)(sim_below(sim, 16 * sim->scenario.compute_us) / 1000),
         .notice_cloud = -1,
         .logger = &logger,
     };
     struct reason reason = {.text = ""};
     process_print(life->place, name, sizeof name);
+    snprintf(address, sizeof address, "%s:1", name);
     enum err err = worker_run(&config, &reason);
     if (life->dead)
         return;

@@ -166,7 +166,8 @@ static void check_lease(struct sim *sim, const struct coordinator *core, const s
 {
     const struct run *run = &core->run;
     const struct leases *leases = &run->tickets.leases;
-    uint32_t share = run->settings.slots / (core->members.count > 0 ? core->members.count : 1);
+    uint32_t able = core->members.count / (run->gangs.places > 0 ? run->gangs.places : 1);
+    uint32_t share = run->settings.slots / (able > 0 ? able : 1);
     if (lease->kind == TICKET_TRAIN && run->settings.node_slots == 0 && !lease->audit &&
         !lease->speculative && lease->slots > (share > 0 ? share : 1))
         sim_violated(sim, 3, "one of %u members is given %u of %u slots", core->members.count,
@@ -211,15 +212,32 @@ static void check_second(struct sim *sim, const struct tickets *tickets, const s
                      (unsigned long long)lease->step);
 }
 
+/* In a mesh a gang has the lease: its places are empty, or those of members who know of it. */
+static void check_gang(struct sim *sim, struct coordinator *core, const struct gang *gang)
+{
+    for (uint32_t stage = 0; stage < core->run.gangs.places; stage++) {
+        uint64_t id = gang->places[stage].member;
+        const struct member *member = id != 0 ? members_find(&core->members, id) : NULL;
+        if (id != 0 &&
+            (member == NULL || member->lease != gang->ticket.attempt || member->stage != stage))
+            sim_violated(sim, 17, "place %u of step %llu is whose who has not got it", stage,
+                         (unsigned long long)gang->ticket.step);
+    }
+}
+
 /* 17: leases are those of members. */
 static void check_holders(struct sim *sim, struct coordinator *core)
 {
     const struct leases *leases = &core->run.tickets.leases;
     for (const struct lease *lease = leases_youngest(leases); lease != NULL;
-         lease = leases_before(leases, lease))
-        if (members_name(&core->members, lease->member) == NULL)
+         lease = leases_before(leases, lease)) {
+        const struct gang *gang = gangs_find(&core->run.gangs, lease->attempt);
+        if (gang != NULL && gang->id == lease->member)
+            check_gang(sim, core, gang);
+        else if (members_name(&core->members, lease->member) == NULL)
             sim_violated(sim, 17, "who is no member holds slots of step %llu",
                          (unsigned long long)lease->step);
+    }
 }
 
 /* 3: of the leases that are new. */

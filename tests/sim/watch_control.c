@@ -114,6 +114,30 @@ static void sign_again(struct coordinator *core, struct ticket *ticket)
         ticket->grant = proof_ticket(&core->key, core->run.settings.run, ticket);
 }
 
+/* In chimera the half of a node that a place has is another one for each of its units: looked at
+ * when all places are complete. */
+static bool is_whole(const struct sim *sim, const struct coordinator *core,
+                     struct complete_request *complete, bool begun)
+{
+    const struct spec_mesh *mesh = &sim->scenario.spec.mesh;
+    if (mesh->stages <= 1 || mesh->schedule != SCHEDULE_CHIMERA)
+        return true;
+    complete->ticket.chunks = (struct number_range){0, UINT32_MAX};
+    complete->ticket.parts = (struct number_range){0, UINT32_MAX};
+    return begun && gangs_find(&core->run.gangs, complete->ticket.attempt) == NULL;
+}
+
+/* Its place is complete, and others compute at theirs. */
+static void spring_done(struct sim *sim, struct coordinator *core,
+                        const struct complete_request *complete)
+{
+    unsigned worker;
+    const char *name = members_name(&core->members, complete->member);
+    if (complete->outcome == ERR_OK && name != NULL && sscanf(name, "w%u", &worker) == 1 &&
+        gangs_find(&core->run.gangs, complete->ticket.attempt) != NULL)
+        faults_spring(sim, TRAP_DONE, worker);
+}
+
 enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
                                      const struct complete_request *request)
 {
@@ -128,14 +152,16 @@ enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
     const char *name = members_name(&core->members, request->member);
     forge_complete(sim, core, now_ms, &changed);
     stray_complete(sim, core, now_ms, &changed);
+    bool begun = gangs_find(&core->run.gangs, changed.ticket.attempt) != NULL;
     enum err err = __real_coordinator_complete(core, now_ms, &changed);
     if (name != NULL && request->outcome == ERR_OK)
         story_tell(sim, "c%u hears from %s that slot %u of step %llu is done%s", coordinator->index,
                    name, request->ticket.node.index, (unsigned long long)request->ticket.step,
                    err == ERR_OK ? "" : ", too late");
     if (err == ERR_OK && sim_coordinator_holds_office(sim, coordinator) &&
-        (sim->run.async || changed.ticket.step >= version))
+        (sim->run.async || changed.ticket.step >= version) && is_whole(sim, core, &changed, begun))
         ledger_completed(sim, &changed);
+    spring_done(sim, core, &changed);
     return err;
 }
 

@@ -5,7 +5,7 @@
 #include "common/arena.h"
 #include "common/scoped.h"
 #include "tests/sim/sim.h"
-#include "worker/agent.h"
+#include "worker/worker_compute.h"
 
 enum {
     UNANSWERED_US = 90000000, /* longer than any fault lasts, backoffs included */
@@ -57,6 +57,19 @@ static void send_pull(struct sim *sim, struct stream *stream, const struct pull 
     network_send(sim, stream, ACCEPTOR, take_message);
 }
 
+/* In chimera a place computes half of the ticket's node for a unit. */
+static struct node computed_node(const struct sim *sim, const struct ticket *ticket,
+                                 struct node node)
+{
+    const struct spec_mesh *mesh = &sim->scenario.spec.mesh;
+    bool halves = mesh->stages > 1 && mesh->schedule == SCHEDULE_CHIMERA;
+    uint32_t slots = sim->scenario.spec.train.slots;
+    bool is_half = node_first(node) >= node_first(ticket->node) &&
+                   node_end(node) <= node_end(ticket->node) &&
+                   2 * node_slots(node, slots) == node_slots(ticket->node, slots);
+    return halves && is_half ? node : ticket->node;
+}
+
 static void send_push(struct sim *sim, struct stream *stream, const struct push *push,
                       struct message *take_message)
 {
@@ -67,8 +80,9 @@ static void send_push(struct sim *sim, struct stream *stream, const struct push 
     if (push->node.level > 0)
         faults_spring(sim, TRAP_ORPHAN, stream->worker);
     note_sent(sim, stream, push->id, 0);
-    take_message->truth = (struct truth){ticket->generation, ticket->step, ticket->node,
-                                         ticket->version,    push->id,     false};
+    take_message->truth =
+        (struct truth){ticket->generation, ticket->step, computed_node(sim, ticket, push->node),
+                       ticket->version,    push->id,     false};
     network_send(sim, stream, ACCEPTOR, take_message);
     faults_spring(sim, TRAP_PUSH, stream->worker);
 }
@@ -175,18 +189,17 @@ void watch_waited(void)
 
 /* ---- the core ---- */
 
-struct worker;
-REAL(void, worker_compute_begin, struct worker *worker, const struct ticket *ticket);
+REAL(void, worker_compute_begin, struct worker *worker, const struct worker_task *task);
 REAL(enum err, worker_link_exchange, struct worker *worker, uint32_t server);
 REAL(uint64_t, agent_wake_ms, const struct agent *agent);
 REAL(void, agent_computed, struct agent *agent, uint64_t now_ms, const struct agent_result *result);
 REAL(void, agent_stream_lost, struct agent *agent, uint64_t now_ms, uint32_t server, enum err err);
 
-void __wrap_worker_compute_begin(struct worker *worker, const struct ticket *ticket)
+void __wrap_worker_compute_begin(struct worker *worker, const struct worker_task *task)
 {
     if (worker_here() != NULL)
-        worker_here()->ticket = *ticket;
-    __real_worker_compute_begin(worker, ticket);
+        worker_here()->ticket = task->ticket;
+    __real_worker_compute_begin(worker, task);
 }
 
 enum err __wrap_worker_link_exchange(struct worker *worker, uint32_t server)

@@ -285,6 +285,20 @@ TEST_F(s3_the_end_of_a_lease_ends_its_compute_without_complete, agent, TWO_STAGE
     assert_int_equal(count(f, AGENT_COMPUTE), 1);
 }
 
+/* It was given up between grant and answer. */
+TEST_F(s3_an_answer_may_say_that_its_lease_is_over, agent, TWO_STAGES)
+{
+    struct lease lease;
+    start_place(f, &lease, 0);
+    uint64_t sequence = finish_place(f, &lease);
+    lease_make(&lease, f, 0, ATTEMPT + 1);
+    lease.reply.places.peer_count = 0;
+    answered(f, sequence, &lease);
+    expect_kept(f, 0);
+    assert_int_equal(count(f, AGENT_STOP) + count(f, AGENT_COMPUTE), 0);
+    assert_int_equal(count(f, AGENT_ACQUIRE), 1);
+}
+
 TEST_F(s3_who_leaves_stays_until_its_leases_are_over, agent, TWO_STAGES)
 {
     struct lease lease;

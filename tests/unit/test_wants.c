@@ -316,6 +316,23 @@ TEST_F(s7_the_newest_places_tell_who_is_asked, wants)
     assert_true(have(f, &f->effect, 8, 5));
 }
 
+/* Its peers know it by the number that it said when the stream began. */
+TEST_F(s8_who_has_joined_anew_asks_over_new_streams, wants)
+{
+    const struct place place = mesh_place(2);
+    begin_first(f);
+    uint64_t before = f->effect.number;
+    wants_lease(f->wants, &f->mesh.ticket, &place, &f->mesh.places);
+    assert_true(wants_uses(f->wants, before));
+    f->mesh.ticket.member++;
+    wants_lease(f->wants, &f->mesh.ticket, &place, &f->mesh.places);
+    assert_false(wants_uses(f->wants, before));
+    begin(f, 0);
+    expect(f, WANTS_OPEN, 2);
+    expect(f, WANTS_ASK, 2);
+    assert_true(have(f, &f->effect, 8, 5));
+}
+
 TEST_F(s7_members_that_change_places_are_asked_by_their_new_ones, wants)
 {
     begin_first(f);
