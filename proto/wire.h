@@ -135,6 +135,16 @@ struct places {
     const struct peer *peers; /* a place that waits for a member has none */
 };
 
+/* What a place cost, by its members' clocks and counters. Nothing is decided by it. */
+struct place_cost {
+    uint64_t busy_ns;       /* in acts that compute */
+    uint64_t span_ns;       /* from the first of them to the last; 0: not known */
+    uint64_t peer_bytes;    /* payloads of values that came from other places */
+    uint64_t device_bytes;  /* taken of the device, */
+    uint64_t weights_bytes; /* and of that for weights */
+    uint64_t host_bytes;    /* activations that are offloaded, values kept for other places */
+};
+
 /* ---- Shard.Exchange, worker to server ---- */
 
 /* One chunk's part of the gradient sum of a node. Its name is
@@ -365,6 +375,8 @@ struct leave_request {
     uint64_t member;
     struct proof secret;
     const char *reason;
+    struct place place;     /* that was computed last */
+    struct place_cost cost; /* there, since the complete before */
 };
 
 struct join_reply {
@@ -409,8 +421,9 @@ struct complete_request {
     /* async, outcome OK: boots of the servers that acknowledged, in the map's order (P12) */
     uint32_t boot_count;
     const uint64_t *boots;
-    struct place place;   /* that is complete, or given up */
-    uint64_t unreachable; /* the member that it waited for in vain; 0: nobody (S7) */
+    struct place place;     /* that is complete, or given up */
+    uint64_t unreachable;   /* the member that it waited for in vain; 0: nobody (S7) */
+    struct place_cost cost; /* of tickets computed there since the complete before */
 };
 
 struct samples_request {
@@ -741,6 +754,8 @@ struct status_reply {
     uint64_t map_number;
     struct move_status moves;
     struct audit_status audits;
+    uint32_t cost_count;
+    const struct place_cost *costs; /* of each place: sums of times and peer_bytes, else the most */
     uint32_t member_count;
     const struct member_status *members;
     uint32_t server_count;

@@ -100,6 +100,19 @@ static void go_on(struct executor *e)
         begin_again(e);
 }
 
+static enum err carry_out_row(struct executor *e)
+{
+    const struct executor_walk *walk = &e->walk;
+    const struct executor_hooks *hooks = &walk->hooks;
+    const struct program_row *row = &walk->program->program.places[e->place].rows[walk->row];
+    if (hooks->row_begins != NULL)
+        hooks->row_begins(hooks->context, row);
+    TRY(executor_act(e, walk->row));
+    if (hooks->row_ends != NULL)
+        hooks->row_ends(hooks->context, row);
+    return ERR_OK;
+}
+
 enum err executor_advance(struct executor *e)
 {
     struct executor_walk *walk = &e->walk;
@@ -108,7 +121,7 @@ enum err executor_advance(struct executor *e)
     while (walk->slot < walk->slots) {
         if (hooks->cancelled != NULL && hooks->cancelled(hooks->context))
             return ERR_CANCELLED;
-        TRY(executor_act(e, walk->row));
+        TRY(carry_out_row(e));
         go_on(e);
     }
     return ERR_OK;

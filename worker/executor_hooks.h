@@ -3,6 +3,7 @@
 #define ROOST_WORKER_EXECUTOR_HOOKS_H
 
 #include "proto/wire.h"
+#include "worker/program/program.h"
 
 /* The source of samples: `count` samples at `first`, a place in the training stream (ticket ×
  * slot_samples, …) or in the held-out set. Inputs and targets of one after another: gpt: int32
@@ -46,6 +47,10 @@ struct executor_hooks {
      * ERR_BEHIND: it was not sent yet, executor_advance() returns that and is called again. */
     enum err (*send)(void *context, const struct executor_value *value, const void *memory);
     enum err (*receive)(void *context, const struct executor_value *value, void *memory);
+    /* Before and after each row, for who measures. After: the row was carried out, or given to the
+     * device. */
+    void (*row_begins)(void *context, const struct program_row *row);
+    void (*row_ends)(void *context, const struct program_row *row);
 };
 
 struct executor_loss {

@@ -21,6 +21,7 @@ struct settings {
     char address[WIRE_ADDRESS_BYTES];
     char advertise[WIRE_ADDRESS_BYTES];
     uint64_t memory;
+    uint32_t act_ms;
     char certs[513];
     bool insecure;
     uint32_t backend; /* enum kernels_backend */
@@ -60,6 +61,10 @@ static const struct config_field fields[] = {
      .help =
          "bytes that it may take for a stage, on a CPU; 0: what its control group has, else the "
          "machine"},
+    {AT(act_ms), .type = CONFIG_U32, .max = 60000, .initial = "0",
+     .help =
+         "milliseconds that the forward of a stage takes at least, and its backward twice that, as "
+         "in roost program --uniform; for measuring schedules on few cores"},
     {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, worker.crt and worker.key"},
     {AT(insecure), .type = CONFIG_BOOL, .initial = "false", .help = "no TLS; loopback only"},
     {AT(backend), .type = CONFIG_NAME, .names = backends, .initial = "cpu",
@@ -127,6 +132,7 @@ static enum err run(struct settings *settings, struct reason *reason)
         .address = settings->address[0] == 0 ? NULL : settings->address,
         .advertise = settings->advertise[0] == 0 ? NULL : settings->advertise,
         .memory_bytes = settings->memory > 0 ? settings->memory : memory_limit(),
+        .act_ms = settings->act_ms,
         .identity = settings->insecure ? NULL : &identity,
         .backend = (enum kernels_backend)settings->backend,
         .data_path = settings->data[0] == 0 ? NULL : settings->data,

@@ -24,6 +24,7 @@
 #include "worker/worker_compute.h"
 #include "worker/worker_join.h"
 #include "worker/worker_link.h"
+#include "worker/worker_meter.h"
 #include "worker/worker_places.h"
 
 enum {
@@ -344,6 +345,8 @@ static void on_event(struct worker *worker, const struct worker_event *event)
         break;
     case EVENT_COMPUTED:
         note_failure(worker, &event->computed.result);
+        if (event->computed.result.err == ERR_OK)
+            worker_meter_add(worker, &event->computed.place, &event->computed.cost);
         push_cost_computed(&worker->push_cost, event->computed.compute_ms);
         note_graphs(worker);
         agent_computed(worker->agent, worker_now_ms(), &event->computed.result);

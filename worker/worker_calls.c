@@ -2,6 +2,7 @@
 #include "worker/worker_calls.h"
 
 #include "common/scoped.h"
+#include "worker/worker_meter.h"
 
 enum { CALL_MS = 10000 /* deadline of Describe, Join, Complete */ };
 
@@ -99,8 +100,11 @@ void worker_call_leave(struct worker *worker)
 {
     scoped(buf_release) struct buf request = {0};
     scoped(buf_release) struct buf response = {0};
-    struct leave_request leave = {
-        .member = worker->member, .secret = worker->secret, .reason = worker->leave_reason};
+    struct leave_request leave = {.member = worker->member,
+                                  .secret = worker->secret,
+                                  .reason = worker->leave_reason,
+                                  .place = worker->computed,
+                                  .cost = worker_meter_take(worker, &worker->computed)};
     if (wire_encode_leave_request(&leave, &request) != ERR_OK)
         return;
     /* otherwise the coordinator learns it when the lease ends */
@@ -194,8 +198,10 @@ static void say(struct worker *worker, const char *path, struct buf *take_reques
 void worker_call_complete(struct worker *worker, const struct complete_request *complete)
 {
     struct buf request = {0};
+    struct complete_request whole = *complete;
     check(complete->member == worker->member); /* an earlier member's is forgotten */
-    if (wire_encode_complete_request(complete, &request) == ERR_OK)
+    whole.cost = worker_meter_take(worker, &complete->place);
+    if (wire_encode_complete_request(&whole, &request) == ERR_OK)
         say(worker, "/roost.v1.Cluster/Complete", &request);
     else
         buf_release(&request);

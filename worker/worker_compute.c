@@ -2,6 +2,7 @@
 #include "worker/worker_compute.h"
 
 #include "common/scoped.h"
+#include "worker/worker_meter.h"
 
 /* ---- on the compute thread ---- */
 
@@ -35,17 +36,11 @@ static enum err hook_push(void *context, uint32_t unit, struct node node)
     return ERR_OK;
 }
 
-/* On a CPU the device's memory is the host's. */
-static bool is_host(const struct kernels *kernels)
-{
-    return kernels->in == kernels;
-}
-
 static enum err hook_send(void *context, const struct executor_value *value, const void *memory)
 {
     struct worker *worker = context;
     const struct kernels *kernels = worker->run.kernels;
-    if (is_host(kernels))
+    if (worker_run_is_host(&worker->run))
         return peers_give(worker->peers, value, memory);
     scoped(free_scoped) void *bytes = malloc(value->bytes);
     if (bytes == NULL)
@@ -71,7 +66,7 @@ static enum err hook_receive(void *context, const struct executor_value *value, 
 {
     struct worker *worker = context;
     const struct kernels *kernels = worker->run.kernels;
-    if (is_host(kernels))
+    if (worker_run_is_host(&worker->run))
         return take_value(worker, value, memory);
     scoped(free_scoped) void *bytes = malloc(value->bytes);
     if (bytes == NULL)
@@ -127,10 +122,15 @@ static void compute_ticket(struct worker *worker, const struct worker_task *task
     struct worker_event event = {.kind = EVENT_COMPUTED};
     struct agent_result *result = &event.computed.result;
     uint64_t begin_ns = time_now_ns();
+    worker_meter_hooks(&hooks);
+    worker_meter_begin(worker);
     worker->blamed = 0;
     result->err = take_place(worker, &task->place);
     if (result->err == ERR_OK)
         result->err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
+    if (result->err == ERR_OK)
+        event.computed.cost = worker_meter_cost(worker);
+    event.computed.place = task->place;
     result->blamed = worker->blamed;
     if (worker->run.async && ticket->kind == TICKET_TRAIN && result->err == ERR_OK)
         result->scale =

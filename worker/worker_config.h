@@ -12,6 +12,8 @@ struct worker_config {
     const char *address;   /* to listen at for other workers, host:port; NULL: nobody may ask */
     const char *advertise; /* where they reach it; NULL: there */
     uint64_t memory_bytes; /* that it may take for a place; 0: not known */
+    uint32_t
+        act_ms; /* for tests: a place's forward takes at least so long, its backward twice that */
     const struct tls_identity *identity; /* NULL: insecure, loopback only */
     enum kernels_backend backend;
     const char *data_path; /* NULL: the spec's */

@@ -55,6 +55,8 @@ struct worker_event {
         } unreachable;
         struct {
             struct agent_result result;
+            struct place place;
+            struct place_cost cost;
             uint64_t compute_ms; /* without waiting for weights */
         } computed;
         int signal;
@@ -81,6 +83,14 @@ struct units {
     uint64_t waited_ns; /* by compute, for this ticket's and for values of other places */
 };
 
+/* Of the ticket that is computed (worker_meter.h): moments, and what was taken before it. */
+struct worker_meter {
+    uint64_t row_ns;            /* when the newest row began */
+    uint64_t first_ns, last_ns; /* the first act that computes begins, the newest one ends */
+    uint64_t busy_ns;
+    uint64_t peer_bytes_before;
+};
+
 struct worker {
     const struct worker_config *config;
     struct rpc_loop *loop;
@@ -92,13 +102,14 @@ struct worker {
     struct worker_run run;
     bool has_run;
     struct agent *agent;
-    struct peers *peers;   /* other places of a mesh; NULL: there are none, or nobody may ask */
-    uint64_t blamed;       /* the compute thread's: whom the newest value did not come from */
-    uint32_t wire_version; /* spoken with this coordinator */
-    uint64_t membership;   /* rises with each join */
-    uint64_t stream_count; /* opened so far */
-    uint64_t member;       /* the newest; 0: none yet */
-    struct proof secret;   /* its own */
+    struct peers *peers;       /* other places of a mesh; NULL: there are none, or nobody may ask */
+    uint64_t blamed;           /* the compute thread's: whom the newest value did not come from */
+    struct worker_meter meter; /* likewise */
+    uint32_t wire_version;     /* spoken with this coordinator */
+    uint64_t membership;       /* rises with each join */
+    uint64_t stream_count;     /* opened so far */
+    uint64_t member;           /* the newest; 0: none yet */
+    struct proof secret;       /* its own */
     uint32_t heartbeat_ms;
     uint64_t heartbeat_at_ms;
     struct worker_link member_link;
@@ -106,6 +117,8 @@ struct worker {
     struct worker_link *links; /* one a server */
     uint64_t ticket_ms;        /* when the newest ticket's compute began */
     struct push_cost push_cost;
+    struct place computed;  /* the newest ticket's that was, */
+    struct place_cost cost; /* and what the coordinator has not been told of there */
     char leave_reason[NOTICE_TEXT_BYTES + 32];
     struct rand_state jitter;
     uint64_t memory_logged; /* the most that an executor has taken */

@@ -28,6 +28,7 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
                    : reason_set(&worker->failure, ERR_SPEC_DIFFERS, "another run was started");
     struct worker_run_options options = {
         .memory_bytes = worker->config->memory_bytes,
+        .act_ms = worker->config->act_ms,
         .backend = worker->config->backend,
         .data_path = worker->config->data_path,
         .channel = worker->channel,

@@ -2,7 +2,9 @@
 
 #include "common/data/run_data.h"
 #include "worker/fingerprint.h"
+#include "worker/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert((int)SPEC_COMPUTE_TF32 == (int)KERNELS_COMPUTE_TF32 &&
@@ -55,6 +57,24 @@ static bool has_places(const struct worker_run *run)
     return run->mesh.places > 1;
 }
 
+/* As `roost program --uniform` has them: the forward of a place takes act_ms. */
+static enum err take_act_costs(struct worker_run *run)
+{
+    uint32_t units = run->model.units_count;
+    if (run->act_costs == NULL)
+        run->act_costs = calloc(units, sizeof *run->act_costs);
+    if (run->act_costs == NULL)
+        return ERR_NOMEM;
+    TRY(plan_uniform(executor_program(run->executor), run->act_costs));
+    for (uint32_t unit = 0; unit < units; unit++) {
+        struct simulate_cost *cost = &run->act_costs[unit];
+        cost->forward = cost->forward * run->act_ms * 1000000 / PLAN_FORWARD_TICKS;
+        cost->input = cost->input * run->act_ms * 1000000 / PLAN_FORWARD_TICKS;
+        cost->weights = cost->weights * run->act_ms * 1000000 / PLAN_FORWARD_TICKS;
+    }
+    return ERR_OK;
+}
+
 static enum err open_executor(struct worker_run *run, uint32_t place, struct reason *reason)
 {
     const struct spec_train *train = &run->spec.train;
@@ -68,7 +88,8 @@ static enum err open_executor(struct worker_run *run, uint32_t place, struct rea
         .place = place,
         .memory_max = run->memory_bytes,
     };
-    return executor_new(&options, &run->executor, reason);
+    TRY(executor_new(&options, &run->executor, reason));
+    return run->act_ms > 0 ? take_act_costs(run) : ERR_OK;
 }
 
 /* The coordinator refuses such a run. */
@@ -87,6 +108,7 @@ static enum err open_all(const struct describe_reply *description,
 {
     struct slice text = {(const uint8_t *)description->spec, strlen(description->spec)};
     run->number = description->run;
+    run->act_ms = options->act_ms;
     TRY(spec_parse(text, "the run's spec", NULL, &run->spec, reason));
     TRY(model_init(&run->model, &run->spec.model, reason));
     run->mesh = mesh_of(&run->spec);
@@ -141,6 +163,7 @@ void worker_run_release(struct worker_run *run)
     whole_release(&run->pushing);
     whole_release(&run->scaling);
     executor_free(run->executor);
+    free(run->act_costs);
     data_free(run->data);
     kernels_free(run->kernels);
     model_release(&run->model);

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "worker/executor.h"
 #include "worker/program/mesh.h"
+#include "worker/program/simulate.h"
 #include "worker/samples.h"
 #include "worker/whole.h"
 
@@ -14,6 +15,7 @@ struct worker_run_options {
     const char *data_path;       /* overrides the spec's; NULL: the spec's */
     struct rpc_channel *channel; /* to the coordinator, for served samples */
     uint64_t memory_bytes;       /* of the host, that a place may take; 0: not known */
+    uint32_t act_ms;             /* that acts are made to take (worker_config.h) */
     const struct logger *logger;
 };
 
@@ -26,11 +28,13 @@ struct worker_run {
     struct samples samples;
     struct mesh mesh;
     uint64_t memory_bytes; /* of the device, likewise */
+    uint32_t act_ms;       /* likewise */
     /* Of the whole model; with several places of the one that the newest ticket is for, and NULL
      * before: the compute thread makes it. */
     struct executor *executor;
-    uint32_t stage;        /* that it is of */
-    struct reason refused; /* why the newest one could not be made */
+    uint32_t stage;                  /* that it is of */
+    struct reason refused;           /* why the newest one could not be made */
+    struct simulate_cost *act_costs; /* (units) nanoseconds that acts take at least; NULL: none */
     bool async;
     struct whole pushing; /* async: of the main thread */
     struct whole scaling; /* async: of the compute thread */
@@ -49,5 +53,11 @@ enum err worker_run_open(const struct describe_reply *description,
  * executor_new(), with the sentence in run->refused. */
 enum err worker_run_place(struct worker_run *run, uint32_t stage, bool *ret_made) MUST_USE;
 void worker_run_release(struct worker_run *run); /* {0} is fine */
+
+/* On a CPU the device's memory is the host's, and an act is done when its call returns. */
+static inline bool worker_run_is_host(const struct worker_run *run)
+{
+    return run->kernels->in == run->kernels;
+}
 
 #endif

@@ -1,6 +1,8 @@
 #include "deploy/roost/print.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 void print_array(struct json_writer *writer, const char *key)
@@ -21,6 +23,46 @@ void print_moves(struct json_writer *writer, const struct move_status *moves)
     json_member_uint(writer, "servers_added", moves->servers_added);
     json_member_uint(writer, "servers_drained", moves->servers_drained);
     json_put_end(writer);
+}
+
+static void put_each(struct json_writer *writer, const char *key, const struct status_reply *status,
+                     size_t offset)
+{
+    print_array(writer, key);
+    for (uint32_t i = 0; i < status->cost_count; i++)
+        json_put_uint(writer, *(const uint64_t *)((const char *)&status->costs[i] + offset));
+    json_put_end(writer);
+}
+
+uint64_t print_peer_bytes(const struct status_reply *status)
+{
+    uint64_t peer_bytes = 0;
+    for (uint32_t i = 0; i < status->cost_count; i++)
+        peer_bytes += status->costs[i].peer_bytes;
+    return peer_bytes;
+}
+
+void print_costs(struct json_writer *writer, const struct status_reply *status)
+{
+    json_member_uint(writer, "peer_bytes", print_peer_bytes(status));
+    json_member_real(writer, "idle_share", print_idle_share(status));
+    json_put_key(writer, "peak_bytes");
+    json_put_object(writer);
+    put_each(writer, "device", status, offsetof(struct place_cost, device_bytes));
+    put_each(writer, "weights", status, offsetof(struct place_cost, weights_bytes));
+    put_each(writer, "host", status, offsetof(struct place_cost, host_bytes));
+    json_put_end(writer);
+}
+
+double print_idle_share(const struct status_reply *status)
+{
+    double busy_ns = 0, span_ns = 0;
+    for (uint32_t i = 0; i < status->cost_count; i++) {
+        const struct place_cost *cost = &status->costs[i];
+        busy_ns += (double)cost->busy_ns;
+        span_ns = (double)cost->span_ns > span_ns ? (double)cost->span_ns : span_ns;
+    }
+    return span_ns > 0 ? 1 - busy_ns / (span_ns * status->cost_count) : (double)NAN;
 }
 
 void print_json(struct json_writer *writer)

@@ -14,6 +14,14 @@ void print_moves(struct json_writer *writer, const struct move_status *moves);
 void print_audits(struct json_writer *writer, const struct audit_status *audits);
 /* The same as a line for people, which begins with `head`; nothing where no ticket is audited. */
 void print_audits_line(const char *head, const struct audit_status *audits);
+/* Members "peer_bytes", "idle_share" (null: not known) and "peak_bytes": what places cost. */
+void print_costs(struct json_writer *writer, const struct status_reply *status);
+/* Payloads between places. */
+uint64_t print_peer_bytes(const struct status_reply *status);
+/* The share of all places' time, from a lease's first act to its last, in which they compute
+ * nothing. A lease's time is taken to be that of the place which computes the longest: with each of
+ * our schedules a place has both acts, so no two clocks are compared. NAN: not known. */
+double print_idle_share(const struct status_reply *status);
 /* The finished object as one line on stdout. */
 void print_json(struct json_writer *writer);
 

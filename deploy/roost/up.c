@@ -464,12 +464,27 @@ static enum err first_step_of(const struct up *up, struct client *client, uint64
     return ERR_OK;
 }
 
+static void end_each(struct up *up, const char *kind)
+{
+    children_signal(&up->children, kind, SIGTERM);
+    children_wait(&up->children, kind, LEAVE_MS);
+}
+
 static void end_processes(struct up *up)
 {
-    children_signal(&up->children, "worker", SIGTERM);
-    children_wait(&up->children, "worker", LEAVE_MS);
-    children_signal(&up->children, "server", SIGTERM);
-    children_wait(&up->children, "server", LEAVE_MS);
+    end_each(up, "worker");
+    end_each(up, "server");
+}
+
+/* The last tickets may have been completed after the end was seen. */
+static void see_last_costs(struct client *client, struct client_answer *answer,
+                           struct status_reply *status)
+{
+    struct status_reply last;
+    if (client_status(client, answer, &last, NULL) != ERR_OK)
+        return;
+    status->cost_count = last.cost_count;
+    status->costs = last.costs;
 }
 
 static enum err digest_of_run(const struct up *up, struct digest_hex *ret_hex,
@@ -512,6 +527,7 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
 {
     scoped(client_release) struct client client = {0};
     scoped(client_answer_release) struct client_answer answer = {0};
+    scoped(client_answer_release) struct client_answer last = {0};
     struct status_reply status;
     uint64_t first_step;
     TRY(make_directory(up, reason));
@@ -533,7 +549,9 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     TRY(watch_run(&watch, &answer, &status, reason));
     up->stopped = status.state == RUN_STOPPED;
     up->effort.up_ms = children_up_ms(&up->children, "worker");
-    end_processes(up);
+    end_each(up, "worker");
+    see_last_costs(&client, &last, &status);
+    end_each(up, "server");
     TRY(step_log_times(up->directory, first_step, &up->effort.kept, reason));
     return print_summary(up, &status, reason);
 }

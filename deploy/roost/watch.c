@@ -202,6 +202,7 @@ static void print_tool(const struct summary *summary)
     print_audits(&writer, &status->audits);
     json_member_uint(&writer, "pushed_bytes", status->pushed_bytes);
     json_member_uint(&writer, "pulled_bytes", status->pulled_bytes);
+    print_costs(&writer, status);
     if (summary->effort != NULL)
         print_effort_tool(&writer, summary->effort);
     if (summary->directory != NULL)
@@ -227,6 +228,16 @@ static void print_effort(const struct effort *effort)
     printf("           starting %.1f %%, waiting %.1f %%, redone %.1f %%\n", 100 * shares.starting,
            100 * shares.waiting, 100 * shares.redone);
     printf("step gap   %.2f s at the longest\n", (double)effort->kept.gap_us / 1e6);
+}
+
+static void print_places(const struct status_reply *status)
+{
+    double idle = print_idle_share(status);
+    printf("places     %u, %" PRIu64 " bytes between them", status->cost_count,
+           print_peer_bytes(status));
+    if (!isnan(idle))
+        printf(", idle %.1f %%", 100 * idle);
+    printf("\n");
 }
 
 /* What was not seen, in a run that failed at its start or had ended before, is not said. */
@@ -257,6 +268,8 @@ static void print_people(const struct summary *summary)
            plural(counts.duplicates));
     if (summary->effort != NULL)
         print_effort(summary->effort);
+    if (status->cost_count > 1)
+        print_places(status);
     if (status->moves.commits > 0)
         printf("moved      %" PRIu64 " chunk%s, %" PRIu64 " server%s added, %" PRIu64 " drained\n"
                "           longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",

@@ -216,6 +216,7 @@ static enum err start_stored(struct control *control, uint64_t now_ns, struct co
     }
     control_run_free(control->run);
     control->run = run;
+    control->costs = (struct costs){0};
     control->training_ns = control->over_ns = 0;
     control_effects_carry_out(control, now_ns);
     return control->failed;
@@ -467,6 +468,7 @@ static struct replies_facts facts_of(const struct control *control, uint64_t now
         .coordinator = control->coordinator,
         .run = control->run,
         .connections = &control->connections,
+        .costs = &control->costs,
         .local_link = control->local_link,
         .ends_s = control->certificate_ends_s,
         .now_ms = control_ms(now_ns),
@@ -511,9 +513,13 @@ void control_call(struct control *control, uint64_t now_ns, struct call *take_ca
         return;
     case CALL_COMPLETE:
         err = coordinator_complete(control->coordinator, control_ms(now_ns), &take_call->complete);
+        if (err == ERR_OK)
+            costs_add(&control->costs, take_call->complete.place.stage, &take_call->complete.cost);
         break;
     case CALL_LEAVE:
         err = coordinator_leave(control->coordinator, control_ms(now_ns), &take_call->leave);
+        if (err == ERR_OK)
+            costs_add(&control->costs, take_call->leave.place.stage, &take_call->leave.cost);
         break;
     case CALL_STOP_RUN:
         call_stop_run(control, now_ns, take_call);

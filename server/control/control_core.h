@@ -6,6 +6,7 @@
 #include "server/control/connections.h"
 #include "server/control/control.h"
 #include "server/control/control_run.h"
+#include "server/control/costs.h"
 #include "server/control/waiting.h"
 #include "server/disk/order_log.h"
 #include "server/disk/record.h"
@@ -34,6 +35,7 @@ struct control {
     struct file_claim claim; /* shared: the run of this directory goes on (roost checkpoint) */
     struct waiting waiting;
     struct connections connections;
+    struct costs costs;              /* of the run */
     uint64_t heartbeat_ns, flush_ns; /* when each is due */
     uint64_t continue_ns;            /* when the store's run is tried again */
     uint64_t training_ns;            /* when training began here; 0: not yet */

@@ -226,6 +226,8 @@ static enum err status(const struct replies_facts *facts, struct call *call, str
         .map_number = now.map_number,
         .moves = now.moves,
         .audits = now.audits,
+        .cost_count = facts->costs->count,
+        .costs = facts->costs->places,
     };
     status_traffic(facts, &reply);
     TRY(status_members(facts, &call->arena, &reply));

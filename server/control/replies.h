@@ -4,12 +4,14 @@
 
 #include "server/control/connections.h"
 #include "server/control/control_run.h"
+#include "server/control/costs.h"
 #include "server/events.h"
 
 struct replies_facts {
     const struct coordinator *coordinator;
     const struct control_run *run; /* NULL: none */
     const struct connections *connections;
+    const struct costs *costs;
     uint64_t local_link; /* of the coordinator's own server, which has no connection … */
     int64_t ends_s;      /* … and this daemon's certificate; 0: none */
     uint64_t now_ms;

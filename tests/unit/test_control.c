@@ -513,3 +513,41 @@ TEST_F(the_status_line_counts_servers_workers_and_steps, control)
     assert_non_null(
         strstr((const char *)line.data, "1/1 servers, 1 worker, step 0 of 10, checkpoint 0"));
 }
+
+/* ---- what places cost ---- */
+
+static struct call *complete_call(struct control_fixture *f, uint64_t member, struct ticket ticket,
+                                  struct place_cost cost)
+{
+    struct call *call = call_new(f, CALL_COMPLETE);
+    call->complete = (struct complete_request){.member = member,
+                                               .secret = f->secrets[member % SECRETS_MAX],
+                                               .ticket = ticket,
+                                               .cost = cost};
+    return call;
+}
+
+TEST_F(the_status_adds_times_and_bytes_of_tickets_and_keeps_the_most_memory, control,
+       .trains = true)
+{
+    static const struct place_cost costs[] = {{10, 20, 100, 7, 5, 1}, {30, 50, 200, 6, 8, 1}};
+    static const struct place_cost sums = {40, 70, 300, 7, 8, 1};
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    uint64_t member = join(f);
+    assert_int_equal(status(f, &arena).cost_count, 0);
+    struct acquire_reply acquired;
+    assert_int_equal(say(f, acquire_call(f, member, 1)), ERR_OK);
+    assert_int_equal(
+        wire_decode_acquire_reply(buf_slice(&answer.response), &arena, &acquired, NULL), ERR_OK);
+    for (uint64_t i = 0; i < 2; i++) {
+        struct call *nobodys = complete_call(f, member + 1, acquired.ticket, costs[i]);
+        assert_int_equal(say(f, nobodys), ERR_UNKNOWN_MEMBER);
+        assert_int_equal(say(f, complete_call(f, member, acquired.ticket, costs[i])), ERR_OK);
+    }
+    struct status_reply reply = status(f, &arena);
+    assert_int_equal(reply.cost_count, 1);
+    assert_memory_equal(&reply.costs[0], &sums, sizeof sums);
+    stop_run(f);
+    assert_int_equal(start_run(f), ERR_OK);
+    assert_int_equal(status(f, &arena).cost_count, 0);
+}

@@ -299,6 +299,41 @@ TEST_F(a_node_pulls_upwards_and_pushes_downwards_once, executor, .settings = fix
     assert_string_equal(record.text, "<0<1<2>2>1>0");
 }
 
+/* Rows that began, and the microbatches of forwards that ended. */
+struct rows {
+    uint32_t begun, ended;
+    char forwards[64];
+};
+
+static void count_begun(void *context, const struct program_row *row)
+{
+    (void)row;
+    struct rows *rows = context;
+    assert_int_equal(rows->begun++, rows->ended);
+}
+
+static void count_ended(void *context, const struct program_row *row)
+{
+    struct rows *rows = context;
+    size_t length = strlen(rows->forwards);
+    rows->ended++;
+    if (row->act == ACT_F)
+        snprintf(rows->forwards + length, sizeof rows->forwards - length, "%u.%u ", row->unit,
+                 row->microbatch);
+}
+
+TEST_F(whoever_measures_hears_of_each_row_before_and_after_it, executor, .settings = fixture_mlp())
+{
+    struct rows rows = {0};
+    const struct executor_hooks hooks = {
+        .context = &rows, .row_begins = count_begun, .row_ends = count_ended};
+    const struct ticket ticket = fixture_ticket(0, 0, 3);
+    struct executor_loss loss;
+    assert_int_equal(executor_run(f->executor, &ticket, &f->samples, &hooks, &loss), ERR_OK);
+    assert_int_equal(rows.ended, executor_program(f->executor)->places[0].rows_count);
+    assert_string_equal(rows.forwards, "0.0 1.0 2.0 0.1 1.1 2.1 ");
+}
+
 TEST_F(an_error_of_a_hook_ends_the_run_there, executor, .settings = fixture_mlp())
 {
     struct record record = {.f = f, .fail_pull = 2};

@@ -62,14 +62,13 @@ static struct parcel parcel_of(const struct simulation *s, struct program_row ro
                            .bytes = s->options->sizes[boundary].output};
 }
 
-static uint64_t cost_of(const struct simulation *s, struct program_row row)
+uint64_t simulate_act(const struct simulate_cost *cost, enum act act)
 {
-    const struct simulate_cost *cost = &s->options->costs[row.unit];
-    if (row.act == ACT_F || row.act == ACT_RC || row.act == ACT_E)
+    if (act == ACT_F || act == ACT_RC || act == ACT_E)
         return cost->forward;
-    if (row.act == ACT_B)
+    if (act == ACT_B)
         return cost->input + cost->weights;
-    return row.act == ACT_I ? cost->input : row.act == ACT_W ? cost->weights : 0;
+    return act == ACT_I ? cost->input : act == ACT_W ? cost->weights : 0;
 }
 
 /* Every value is there later than 0, so that 0 can mean "not sent". */
@@ -89,7 +88,8 @@ static bool walk_row(struct simulation *s, uint32_t p)
 {
     struct simulate_place *place = &s->result->places[p];
     struct program_row row = s->program->places[p].rows[s->next[p]];
-    uint64_t *clock = &s->clocks[p], cost = cost_of(s, row), begin = *clock;
+    uint64_t *clock = &s->clocks[p], begin = *clock;
+    uint64_t cost = simulate_act(&s->options->costs[row.unit], row.act);
     if (is_receive(row.act)) {
         struct parcel parcel = parcel_of(s, row);
         if (*parcel.there == 0)

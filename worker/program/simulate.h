@@ -13,6 +13,9 @@ struct simulate_cost {
     uint64_t input, weights;
 };
 
+/* What an act costs; 0: it computes nothing. */
+uint64_t simulate_act(const struct simulate_cost *cost, enum act act);
+
 struct simulate_options {
     const struct simulate_cost *costs; /* (units) */
     const struct program_sizes *sizes; /* (units) */

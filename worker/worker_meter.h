@@ -1,0 +1,27 @@
+/* What the acts of a ticket cost, for the summary of a run: nothing is decided by it. With
+ * `act_ms` of the configuration acts also take longer, to measure schedules on few cores.
+ *
+ * A ticket's cost goes with its Complete. One whose lease is over before has none: its cost goes
+ * with the next of that place, or with Leave. For worker*.c only; of the compute thread where
+ * nothing else is said. */
+#ifndef ROOST_WORKER_WORKER_METER_H
+#define ROOST_WORKER_WORKER_METER_H
+
+#include "worker/worker_core.h"
+
+/* A ticket begins. */
+void worker_meter_begin(struct worker *worker);
+/* Sets the hooks of rows; their context is the worker. */
+void worker_meter_hooks(struct executor_hooks *hooks);
+/* The ticket was computed. On a GPU, which does the work later than it is given, without times. */
+struct place_cost worker_meter_cost(const struct worker *worker);
+
+/* ---- main ---- */
+
+/* Adds what a ticket at that place cost to what is still to be told. */
+void worker_meter_add(struct worker *worker, const struct place *place,
+                      const struct place_cost *cost);
+/* What is to be told of that place; from now on it is told. */
+struct place_cost worker_meter_take(struct worker *worker, const struct place *place);
+
+#endif
