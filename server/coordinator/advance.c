@@ -246,6 +246,7 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
     }
     if (ask_due_ms(coordinator) <= now_ms)
         ask_missing(coordinator, now_ms);
+    places_wait(coordinator, now_ms);
     uint32_t lapsed = tickets_lapse(&run->tickets, now_ms, &due_ms);
     if (lapsed > 0)
         effects_log(&coordinator->effects, true, "leases lapsed  step=%llu leases=%u next=again",

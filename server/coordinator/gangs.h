@@ -17,6 +17,7 @@ struct gang {
     uint64_t id;          /* the holder of the lease */
     struct ticket ticket; /* of the lease, granted to nobody */
     bool copy;            /* of a node that an older lease has */
+    bool lost;            /* a place's member is gone, and no place was filled since */
     uint64_t number;      /* rises with each change of its places (S7) */
     uint32_t empty_count, done_count;
     struct validation_result result; /* of the place that has the last unit */

@@ -77,9 +77,11 @@ static void put_off(struct lease_class *class, struct lease *first, uint64_t now
 {
     struct lease *twin = first;
     do {
+        bool out = !ring_is_empty(&twin->out);
         twin->out_ms = now_ms;
         ring_take(&twin->out);
-        ring_add(&class->out, &twin->out);
+        if (out)
+            ring_add(&class->out, &twin->out);
         twin = RING_ITEM(twin->twins.behind, struct lease, twins);
     } while (twin != first);
 }
@@ -141,6 +143,16 @@ void leases_remove(struct leases *leases, struct lease *lease)
     ring_take(&lease->siblings);
     ring_add(&leases->rings->unused, &lease->all);
     leases->count--;
+}
+
+void leases_renew(struct leases *leases, struct lease *lease, uint64_t now_ms)
+{
+    struct lease_class *class = &leases->rings->classes[class_index(lease)];
+    lease->granted_ms = now_ms;
+    ring_take(&lease->granted);
+    ring_add(&class->granted, &lease->granted);
+    if (!lease->doubted)
+        put_off(class, lease, now_ms);
 }
 
 struct lease *leases_find(const struct leases *leases, uint64_t attempt)

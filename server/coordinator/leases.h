@@ -59,6 +59,8 @@ void leases_number_above(struct leases *leases, uint64_t attempts);
  * same node; NULL: there is none. There is room. */
 struct lease *leases_add(struct leases *leases, const struct lease *lease, struct lease *twin);
 void leases_remove(struct leases *leases, struct lease *lease);
+/* As if it had been granted now. */
+void leases_renew(struct leases *leases, struct lease *lease, uint64_t now_ms);
 
 /* Of that attempt; NULL: it is over. */
 struct lease *leases_find(const struct leases *leases, uint64_t attempt);

@@ -91,6 +91,16 @@ static void end_gang(struct coordinator *coordinator, uint64_t now_ms, struct ga
     gangs_remove(&run->gangs, gang);
 }
 
+void places_wait(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    for (uint32_t i = 0; i < run->gangs.count; i++) {
+        const struct gang *gang = run->gangs.list[i];
+        if (gang->lost && tickets_find(&run->tickets, gang->ticket.attempt) != NULL)
+            tickets_renew(&run->tickets, now_ms, gang->ticket.attempt);
+    }
+}
+
 /* Every gang has a lease, and there are no others: so most calls find nothing to do. */
 void places_sweep(struct coordinator *coordinator, uint64_t now_ms)
 {
@@ -171,8 +181,9 @@ static void seat_all(struct coordinator *coordinator, struct gang *gang,
             send_ticket(coordinator, members_find(&coordinator->members, seating->line[stage]));
 }
 
-/* S1: the oldest lease's empty places first; as many of them as can be. */
-static void fill(struct coordinator *coordinator, struct gang *gang)
+/* S1: the oldest lease's empty places first; as many of them as can be. After a loss what lapses begins
+ * anew: a place is computed from the node's start (S4). */
+static void fill(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang)
 {
     uint32_t places = coordinator->run.gangs.places, empty_count = gang->empty_count;
     struct seating seating;
@@ -183,8 +194,12 @@ static void fill(struct coordinator *coordinator, struct gang *gang)
     for (uint32_t stage = 0; stage < places && empty_count > 0; stage++)
         if (seating.line[stage] == 0 && seating_fill(&seating, stage, stage + 1))
             empty_count--;
-    if (empty_count < gang->empty_count)
-        seat_all(coordinator, gang, &seating);
+    if (empty_count == gang->empty_count)
+        return;
+    if (gang->lost)
+        tickets_renew(&coordinator->run.tickets, now_ms, gang->ticket.attempt);
+    gang->lost = false;
+    seat_all(coordinator, gang, &seating);
 }
 
 /* S1: whole, or to nobody. */
@@ -310,7 +325,7 @@ void places_grant(struct coordinator *coordinator, uint64_t now_ms)
     forget_unreachable(coordinator);
     for (uint32_t i = 0; i < gangs->count; i++)
         if (gangs->list[i]->empty_count > 0)
-            fill(coordinator, gangs->list[i]);
+            fill(coordinator, now_ms, gangs->list[i]);
     while (gangs_oldest_empty(gangs) == NULL && grant_whole(coordinator, now_ms))
         ;
     make_room(coordinator, now_ms);
@@ -366,6 +381,7 @@ uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const str
     struct gang *gang = gangs_find(&coordinator->run.gangs, member->lease);
     if (gang == NULL)
         return 0;
+    gang->lost = true;
     empty_place(coordinator, now_ms, gang, member->id);
     return 1;
 }

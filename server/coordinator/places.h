@@ -14,6 +14,11 @@
  * anew in another order; when there is no order of the members present, all failures are forgotten
  * (S7; unreachable.h, seating.h).
  *
+ * A lease of places lapses as others do (tickets.h), and is leased anew as a whole: who brings nothing
+ * is not known. What it waited for another member after a loss does not count, and when the place is
+ * filled all of the time begins anew. Members that give places up change nothing: one that does so
+ * again and again may be what another waits for in vain.
+ *
  * Part of the coordinator's core; places.c alone writes run->gangs and
  * run->unreachable. */
 #ifndef ROOST_SERVER_COORDINATOR_PLACES_H
@@ -36,6 +41,8 @@ void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct 
 uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member);
 /* The member joined again as another; 0: it is gone. */
 void places_renamed(struct run *run, uint64_t member, uint64_t as);
+/* S7: time in which a lease waits for a member does not count until it lapses. */
+void places_wait(struct coordinator *coordinator, uint64_t now_ms);
 /* Leases that tickets ended are over. */
 void places_sweep(struct coordinator *coordinator, uint64_t now_ms);
 

@@ -696,6 +696,13 @@ uint32_t tickets_brought_by(const struct tickets *tickets, uint64_t *ret_members
     return count;
 }
 
+void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt)
+{
+    struct lease *lease = leases_find(&tickets->leases, attempt);
+    check(lease != NULL);
+    leases_renew(&tickets->leases, lease, now_ms);
+}
+
 void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member)
 {
     struct lease *lease = leases_find(&tickets->leases, attempt);

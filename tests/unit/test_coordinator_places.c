@@ -372,6 +372,76 @@ TEST_F(who_is_not_reached_by_others_gets_no_place, places, .c.steps = 4)
                         "2 stages need as many workers that others reach; there is 1");
 }
 
+/* Everybody who is there is heard. */
+static void pass(struct places_fixture *f, uint64_t ms)
+{
+    for (uint64_t passed = 0; passed < ms; passed += LEASE_MS / 2) {
+        f->c.now_ms += LEASE_MS / 2;
+        for (uint32_t i = 0; i < JOINED; i++)
+            ignore(
+                coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i])); /* some are lost */
+        tick(&f->c, 0);
+    }
+}
+
+enum { LAPSE_MS = 10 * LEASE_MS /* while nothing is known of the usual time (tickets.c) */ };
+
+TEST_F(s7_a_lease_that_brings_nothing_lapses_as_a_whole, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    pass(f, LAPSE_MS - LEASE_MS);
+    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    pass(f, LEASE_MS);
+    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+}
+
+TEST_F(s7_a_lapse_starts_anew_when_a_place_is_refilled, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    pass(f, LAPSE_MS - LEASE_MS);
+    lose(f, 1);
+    ask(f, 2);
+    assert_true(is_answered(f, 2));
+    pass(f, LAPSE_MS - LEASE_MS);
+    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    pass(f, LEASE_MS);
+    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+}
+
+/* Else a lease goes on for ever whose other member has forgotten it. */
+TEST_F(s7_a_place_that_is_given_up_does_not_put_the_lapse_off, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    pass(f, LAPSE_MS - LEASE_MS);
+    done(f, 1, &replies[1], ERR_BUSY);
+    ask(f, 2);
+    assert_true(is_answered(f, 2));
+    pass(f, LEASE_MS);
+    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+}
+
+/* Exactly as many as there are places, and one is lost. */
+TEST_F(s7_the_time_in_which_a_place_is_empty_does_not_count, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    for (uint32_t i = 1; i < JOINED; i++)
+        lose(f, i);
+    pass(f, 3 * LAPSE_MS);
+    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    f->m[1] = join_reached(&f->c, "b");
+    f->sequence[1] = 0;
+    ask(f, 1);
+    assert_int_equal(answer(&f->c, f->m[1]).ticket.attempt, replies[0].ticket.attempt);
+}
+
 TEST_F(s7_two_that_failed_twice_are_not_put_side_by_side, places, .c.steps = 4)
 {
     struct acquire_reply replies[PLACES];

@@ -110,3 +110,21 @@ TEST(nodes_of_as_many_slots_are_a_class)
     assert_int_equal(leases_oldest(&leases, 3)->slots, 2);
     assert_int_equal(leases_oldest(&leases, 4)->slots, 1);
 }
+
+TEST(a_lease_that_begins_anew_is_behind_the_others)
+{
+    scoped(leases_release) struct leases leases = leases_of_eight();
+    struct lease *a = add(&leases, slot_of(0, ALICE, 0), NULL);
+    struct lease *b = add(&leases, slot_of(1, BOB, 1), NULL);
+    struct lease *c = add(&leases, slot_of(0, BOB, 2), a);
+    leases_not_out(b);
+    leases_renew(&leases, b, 3); /* its node is done: it stays so */
+    leases_check(&leases);
+    leases_renew(&leases, a, 4);
+    leases_check(&leases);
+    assert_ptr_equal(leases_oldest(&leases, SLOT_CLASS), c);
+    assert_ptr_equal(leases_longest_out(&leases, SLOT_CLASS), a); /* and c, its twin */
+    leases_out_again(&leases, b);
+    leases_check(&leases);
+    assert_ptr_equal(leases_longest_out(&leases, SLOT_CLASS), b);
+}
