@@ -688,7 +688,18 @@ static void start_again(struct sim *sim, uint32_t worker)
         coordinator_here()->effects_left = 1 + rand_below(&sim->keys, 8);
 }
 
-/* What is logged of a conviction is in the store. */
+/* On a full disk a conviction waits for room: a coordinator that dies meanwhile takes it along. */
+static bool is_stored(const struct sim *sim, uint32_t worker)
+{
+    const struct convictions *stored = &sim->store.past.convictions;
+    char name[16];
+    process_print((struct machine){MACHINE_WORKER, worker}, name, sizeof name);
+    for (uint32_t i = 0; i < stored->count; i++)
+        if (strcmp(stored->list[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static void hear_of_convicted(struct sim *sim, const char *event)
 {
     uint32_t worker;
@@ -698,7 +709,7 @@ static void hear_of_convicted(struct sim *sim, const char *event)
     if (coordinator == NULL || !(joins || goes) || !sim_coordinator_holds_office(sim, coordinator))
         return;
     check(worker < SIM_WORKERS_MAX);
-    if (joins && sim->convicted[worker])
+    if (joins && sim->convicted[worker] && is_stored(sim, worker))
         sim_violated(sim, 18, "w%u is taken as a member, and was convicted", worker);
     if (joins || (strstr(event, " state=\"wrong bits\" ") == NULL &&
                   strstr(event, " state=\"false complete\" ") == NULL))
