@@ -35,6 +35,11 @@ struct unanswered {
     uint64_t sent_us;
 };
 
+/* When one who is asked last answered: the asker's clock, and how often it was stopped. */
+struct answered {
+    uint64_t at_us, clock_us, stops;
+};
+
 struct stream {
     uint64_t number;
     enum stream_kind kind;
@@ -51,6 +56,7 @@ struct stream {
     uint32_t link;
     uint32_t unanswered_count, unanswered_capacity;
     struct unanswered *unanswered;
+    struct answered answered; /* between workers (watch_places.c) */
     /* What workers have sent over it (watch.c). */
     uint32_t awaited_count, awaited_capacity;
     struct awaited *awaited;

@@ -254,6 +254,8 @@ void rpc_stream_arrived(struct sim *sim, struct stream *stream, enum end to,
         watch_received(sim, stream, message);
     else if (stream->kind == STREAM_EXCHANGE)
         watch_answered(sim, stream, message);
+    else if (stream->kind == STREAM_PEER && to == OPENER)
+        watch_peer_answered(sim, stream, message);
     rpc->events->message(rpc->owner, rpc, receive(sim, message));
     life_leave();
 }

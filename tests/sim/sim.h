@@ -14,7 +14,7 @@
  * production's loop) with fiber, threads, rpc, disk, sim_store, sim_notify, sim_notice, sim_device
  * and sim_place, the fakes; sim_daemon, sim_server, sim_coordinator, of which there may be two at
  * once, and sim_worker; watch, watch_control and watch_worker, between the processes and their
- * cores, watch_agent and watch_parts, between a core's parts; stray (messages that came astray),
+ * cores, watch_places, between workers, watch_agent and watch_parts, between a core's parts; stray (messages that came astray),
  * tables, timers and rows (what shows late, or only to people); forge (a stranger among the workers);
  * compute (gradients), expected (what must come out), ledger, order and history (the invariants),
  * mutate (bugs planted to see that they are found).
@@ -55,7 +55,9 @@
  *  20 a stop that was acknowledged is not forgotten, whoever the coordinator is;
  *  21 a second start of a server's name does not take the place of one that lives (twin.h);
  *  22 what places of a mesh hand each other is what its name says: whoever computes it has the same
- *     bits, and nobody takes others (handed.h).
+ *     bits, and nobody takes others (handed.h);
+ *  23 who shares a lease keeps what it produced until the lease is over, refuses nothing before it
+ *     has heard, names nobody that answers, and does not wait for members of a younger lease.
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H

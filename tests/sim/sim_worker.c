@@ -4,6 +4,7 @@
 #include "tests/sim/sim.h"
 
 #include <signal.h>
+#include <string.h>
 
 static struct machine place_of(const struct sim_worker *worker)
 {
@@ -48,6 +49,7 @@ static void forget(struct sim_worker *worker)
 {
     process_kill(&worker->process);
     worker->life = NULL;
+    worker->agent = NULL;
 }
 
 void sim_worker_release(struct sim *sim, struct sim_worker *worker)
@@ -66,6 +68,8 @@ void sim_worker_start(struct sim *sim, struct sim_worker *worker)
     sim_trace(sim, "w%u starts", worker->index);
     worker->leaving = worker->moved = false;
     worker->slowness = 1;
+    memset(worker->leases, 0, sizeof worker->leases);
+    memset(worker->early, 0, sizeof worker->early);
     worker->life = life_new(sim, place_of(worker), run);
 }
 

@@ -7,6 +7,18 @@
 #include "worker/agent.h"
 #include "worker/notice.h"
 
+enum {
+    SIM_LEASES_MAX = 8, /* that it was told of last */
+    SIM_EARLY_MAX = 32, /* wants that came before their lease */
+};
+
+/* Somebody asked for a value of a lease that the worker had not heard of. */
+struct early_want {
+    const void *asker;
+    uint64_t id;
+    struct value_name name;
+};
+
 struct sim_worker {
     uint32_t index;
     struct process process;
@@ -21,6 +33,11 @@ struct sim_worker {
         uint64_t stream, at_ms, clock_us, stops; /* its clock, and how often it was stopped */
         bool waited;                             /* the loop for the answer to a call since */
     } heartbeat;                                 /* the newest */
+    /* In a mesh (watch_places.c). */
+    const struct agent *agent; /* as its loop waited last; NULL: it has not yet */
+    uint32_t lease_count, early_count;
+    struct ticket leases[SIM_LEASES_MAX];
+    struct early_want early[SIM_EARLY_MAX];
 };
 
 void sim_worker_init(struct sim *sim, uint32_t index);

@@ -323,6 +323,7 @@ void tables_check(struct sim *sim, struct tables *tables, struct coordinator *co
     check_due(sim, core);
     check_leases(sim, tables, core);
     check_holders(sim, core);
+    places_check(sim, core);
     check_cuts(sim, run);
     check_leavers(sim, core);
     check_even(sim, tables, core);

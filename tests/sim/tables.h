@@ -26,6 +26,8 @@ struct tables {
 void tables_check_effects(struct sim *sim, struct tables *tables, struct coordinator *core);
 /* Afterwards. */
 void tables_check(struct sim *sim, struct tables *tables, struct coordinator *core);
+/* … and of leases that several members share (watch_places.c). */
+void places_check(struct sim *sim, struct coordinator *core);
 /* A cut that was awaited has failed. */
 void tables_check_failed(struct sim *sim, const struct coordinator *core, const char *who);
 

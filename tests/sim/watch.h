@@ -35,6 +35,9 @@ void watch_leave(struct sim *sim, uint32_t worker, struct slice request);
 /* A thread has waited for a call's answer, and did nothing else meanwhile. */
 void watch_waited(void);
 
+/* One who is asked for a value has answered the worker that asks (watch_places.c). */
+void watch_peer_answered(struct sim *sim, struct stream *stream, const struct message *message);
+
 /* An effect of a coordinator is carried out. False: its process is dead, perhaps just now. */
 bool watch_effect(void);
 /* A server's process sends a report that its shards did not make. */

@@ -230,6 +230,7 @@ uint64_t __wrap_agent_wake_ms(const struct agent *agent)
     if (worker == NULL)
         return wake_ms;
     agent_check(agent);
+    worker->agent = agent;
     for (uint32_t i = 0; (stream = rpc_opened(worker->life, STREAM_EXCHANGE, i)) != NULL; i++)
         check_unanswered(world.sim, stream);
     check_wait(world.sim, worker, wake_ms);

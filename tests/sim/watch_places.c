@@ -1,0 +1,167 @@
+/* The same as watch.c between workers that share leases (S2 to S7): what the coordinator thinks of
+ * its gangs beside what their members keep, who refuses what, and who is named unreachable. */
+#include "common/arena.h"
+#include "common/scoped.h"
+#include "tests/sim/sim.h"
+#include "worker/agent_core.h"
+#include "worker/outbox.h"
+
+#include <string.h>
+
+enum { ANSWER_US = 5000000 /* worker/worker_places.c */ };
+
+#define REAL(result, name, ...)                                                                    \
+    result __real_##name(__VA_ARGS__);                                                             \
+    result __wrap_##name(__VA_ARGS__)
+
+static struct sim_worker *worker_here(void)
+{
+    return life_acts() ? &world.sim->workers[world.life->place.index] : NULL;
+}
+
+/* Who joined under that number; NULL: nobody who is a member there. */
+static struct sim_worker *worker_of(struct sim *sim, struct coordinator *core, uint64_t member)
+{
+    unsigned index;
+    const char *name = members_name(&core->members, member);
+    return name != NULL && sscanf(name, "w%u", &index) == 1 ? &sim->workers[index] : NULL;
+}
+
+/* ---- the coordinator ---- */
+
+/* S3: a member keeps what it produced until the lease is over. */
+static void check_kept(struct sim *sim, struct coordinator *core, const struct gang *gang)
+{
+    for (uint32_t stage = 0; stage < core->run.gangs.places; stage++) {
+        const struct gang_place *place = &gang->places[stage];
+        const struct sim_worker *worker = place->done ? worker_of(sim, core, place->member) : NULL;
+        const struct agent *agent = worker != NULL ? worker->agent : NULL;
+        if (agent != NULL && agent_is_member(agent) && !agent->member.leaving &&
+            agent->member.member == place->member &&
+            !agent_leases_has(&agent->leases, gang->ticket.attempt))
+            sim_violated(sim, 23, "w%u has forgotten step %llu slot %u, whose lease goes on",
+                         worker->index, (unsigned long long)gang->ticket.step,
+                         node_first(gang->ticket.node));
+    }
+}
+
+/* S5: an older lease does not wait for a member while a younger one has some. Where some members
+ * are apart (S7), others may be the wrong ones. */
+static void check_room(struct sim *sim, const struct coordinator *core)
+{
+    const struct run *run = &core->run;
+    const struct gangs *gangs = &run->gangs;
+    const struct gang *oldest = gangs_oldest_empty(gangs);
+    uint32_t idle = 0;
+    if (oldest == NULL || oldest == gangs->list[gangs->count - 1] ||
+        run->unreachable.apart_count > 0)
+        return;
+    for (uint32_t i = 0; i < core->members.count; i++)
+        idle += gangs_find(gangs, core->members.list[i]->lease) == NULL;
+    if (idle < oldest->empty_count)
+        sim_violated(sim, 23, "step %llu slot %u waits for a member, and a younger lease has some",
+                     (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node));
+}
+
+void places_check(struct sim *sim, struct coordinator *core)
+{
+    const struct gangs *gangs = &core->run.gangs;
+    for (uint32_t i = 0; i < gangs->count; i++)
+        check_kept(sim, core, gangs->list[i]);
+    check_room(sim, core);
+}
+
+/* ---- who is asked ---- */
+
+REAL(enum err, outbox_lease, struct outbox *outbox, const struct ticket *ticket,
+     const struct place *place, const struct places *places);
+REAL(enum err, outbox_want, struct outbox_asker *asker, const struct want *want);
+REAL(bool, outbox_next, struct outbox_asker *asker, struct outbox_answer *ret_answer);
+
+enum err __wrap_outbox_lease(struct outbox *outbox, const struct ticket *ticket,
+                             const struct place *place, const struct places *places)
+{
+    struct sim_worker *worker = worker_here();
+    if (worker != NULL)
+        worker->leases[worker->lease_count++ % SIM_LEASES_MAX] = *ticket;
+    return __real_outbox_lease(outbox, ticket, place, places);
+}
+
+/* Whether the worker was told of a lease that the name may be about. */
+static bool has_heard(const struct sim_worker *worker, const struct value_name *name)
+{
+    uint32_t slots = world.sim->scenario.spec.train.slots;
+    for (uint32_t i = 0; i < SIM_LEASES_MAX; i++) {
+        const struct ticket *ticket = &worker->leases[i];
+        uint32_t first = node_first(ticket->node);
+        if (ticket->attempt != 0 && ticket->generation == name->generation &&
+            ticket->kind == name->kind && ticket->step == name->step && name->slot >= first &&
+            name->slot - first < (ticket->kind == TICKET_TRAIN ? slots : 1))
+            return true;
+    }
+    return false;
+}
+
+enum err __wrap_outbox_want(struct outbox_asker *asker, const struct want *want)
+{
+    struct sim_worker *worker = worker_here();
+    if (worker != NULL && !has_heard(worker, &want->name))
+        worker->early[worker->early_count++ % SIM_EARLY_MAX] =
+            (struct early_want){asker, want->id, want->name};
+    return __real_outbox_want(asker, want);
+}
+
+/* S2: who has not heard of the lease waits until it has. */
+bool __wrap_outbox_next(struct outbox_asker *asker, struct outbox_answer *ret_answer)
+{
+    const struct sim_worker *worker = worker_here();
+    bool any = __real_outbox_next(asker, ret_answer);
+    const struct from_peer *message = &ret_answer->message;
+    for (uint32_t i = 0; any && worker != NULL && i < SIM_EARLY_MAX; i++) {
+        const struct early_want *early = &worker->early[i];
+        if (message->kind == FROM_PEER_GONE && message->gone.code != ERR_OLD_GENERATION &&
+            early->asker == asker && early->id == message->gone.id &&
+            !has_heard(worker, &early->name))
+            sim_violated(world.sim, 23, "w%u refuses a value of a lease that it has not heard of",
+                         worker->index);
+    }
+    return any;
+}
+
+/* ---- who asks ---- */
+
+void watch_peer_answered(struct sim *sim, struct stream *stream, const struct message *message)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    const struct process *process = &sim->workers[stream->worker].process;
+    struct slice slices[MESSAGE_SLICES_MAX];
+    struct from_peer from;
+    check(wire_decode_from_peer(slices, message_slices(message, slices), &arena, &from, NULL) ==
+          ERR_OK);
+    if (from.kind != FROM_PEER_GONE)
+        stream->answered = (struct answered){sim->now_us, process->clock_us, process->stops};
+}
+
+REAL(void, agent_unreachable, struct agent *agent, uint64_t now_ms, uint64_t attempt,
+     uint64_t member);
+
+/* S7: who answers, be it that the value is not there yet, is not named. */
+void __wrap_agent_unreachable(struct agent *agent, uint64_t now_ms, uint64_t attempt,
+                              uint64_t member)
+{
+    struct sim *sim = world.sim;
+    const struct sim_worker *worker = worker_here();
+    struct coordinator *core = worker != NULL ? sim_coordinator_in_office(sim)->core : NULL;
+    const struct sim_worker *named = core != NULL ? worker_of(sim, core, member) : NULL;
+    for (size_t i = 0; named != NULL && i < sim->network.stream_count; i++) {
+        const struct stream *stream = sim->network.streams[i];
+        const struct answered *answered = &stream->answered;
+        if (stream->kind == STREAM_PEER && stream->worker == worker->index &&
+            stream->peer == named->index && !stream->closed[OPENER] && !stream->closed[ACCEPTOR] &&
+            answered->at_us > 0 && answered->clock_us == worker->process.clock_us &&
+            answered->stops == worker->process.stops && sim->now_us - answered->at_us < ANSWER_US)
+            sim_violated(sim, 23, "w%u names w%u, which answered %.3f s ago", worker->index,
+                         named->index, (double)(sim->now_us - answered->at_us) / 1e6);
+    }
+    __real_agent_unreachable(agent, now_ms, attempt, member);
+}
