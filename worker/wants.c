@@ -518,7 +518,7 @@ void wants_parked(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_
     struct link *link = link_of_stream(wants, number);
     if (link == NULL)
         return;
-    heard(link, now_ms);
+    heard(link, now_ms); /* S7: the deadline is for an answer, not for the value */
     struct wanted *wanted = answered(wants, link, id);
     if (wanted == NULL)
         return;

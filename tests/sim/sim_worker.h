@@ -38,6 +38,8 @@ struct sim_worker {
     uint32_t lease_count, early_count;
     struct ticket leases[SIM_LEASES_MAX];
     struct early_want early[SIM_EARLY_MAX];
+    struct places older; /* of the newest notice */
+    struct peer older_peers[WIRE_PLACES_MAX];
 };
 
 void sim_worker_init(struct sim *sim, uint32_t index);

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { ANSWER_US = 5000000 /* worker/worker_places.c */ };
+enum { ANSWER_US = 4990000 /* worker/worker_places.c, and clocks of milliseconds */ };
 
 #define REAL(result, name, ...)                                                                    \
     result __real_##name(__VA_ARGS__);                                                             \
@@ -45,6 +45,14 @@ static void check_kept(struct sim *sim, struct coordinator *core, const struct g
     }
 }
 
+/* Whether free members are given places now. */
+static bool grants(const struct coordinator *core)
+{
+    const struct run *run = &core->run;
+    return !run->fingerprint_late && (run->phase == PHASE_STEPS || run->phase == PHASE_LAST) &&
+           servers_connected(&core->servers);
+}
+
 /* S5: an older lease does not wait for a member while a younger one has some. Where some members
  * are apart (S7), others may be the wrong ones. */
 static void check_room(struct sim *sim, const struct coordinator *core)
@@ -53,7 +61,7 @@ static void check_room(struct sim *sim, const struct coordinator *core)
     const struct gangs *gangs = &run->gangs;
     const struct gang *oldest = gangs_oldest_empty(gangs);
     uint32_t idle = 0;
-    if (oldest == NULL || oldest == gangs->list[gangs->count - 1] ||
+    if (oldest == NULL || oldest == gangs->list[gangs->count - 1] || !grants(core) ||
         run->unreachable.apart_count > 0)
         return;
     for (uint32_t i = 0; i < core->members.count; i++)
@@ -126,6 +134,36 @@ bool __wrap_outbox_next(struct outbox_asker *asker, struct outbox_answer *ret_an
                          worker->index);
     }
     return any;
+}
+
+/* ---- notices ---- */
+
+REAL(void, agent_places, struct agent *agent, uint64_t now_ms, const struct places *places);
+
+static void check_newest(const struct agent *agent, const struct places *places)
+{
+    for (uint32_t i = 0; agent->leases.all != NULL && i < AGENT_LEASES_MAX; i++) {
+        const struct places *known = &agent->leases.all[i].who.places;
+        if (known->attempt == places->attempt && known->number < places->number)
+            sim_violated(world.sim, 23, "w%u takes places of number %llu for newer than %llu",
+                         world.life->place.index, (unsigned long long)known->number,
+                         (unsigned long long)places->number);
+    }
+}
+
+/* S7: places that are older than what was heard come once more, which changes nothing. */
+void __wrap_agent_places(struct agent *agent, uint64_t now_ms, const struct places *places)
+{
+    struct sim_worker *worker = worker_here();
+    __real_agent_places(agent, now_ms, places);
+    if (worker == NULL || places->peer_count == 0)
+        return;
+    if (worker->older.attempt == places->attempt && worker->older.number < places->number)
+        __real_agent_places(agent, now_ms, &worker->older);
+    check_newest(agent, places);
+    worker->older = *places;
+    worker->older.peers = worker->older_peers;
+    memcpy(worker->older_peers, places->peers, places->peer_count * sizeof *places->peers);
 }
 
 /* ---- who asks ---- */
