@@ -35,10 +35,11 @@ enum {
     WIRE_CHUNKS_MAX = 1 << 20,
     WIRE_DIGEST_BYTES = 32,
     WIRE_PROOF_BYTES = 16,
-    WIRE_TICKETS_MAX = 8, /* that one push is brought under */
-    WIRE_RANGES_MAX = 8,  /* that a ticket names beside its first */
-    WIRE_PLACES_MAX = 64, /* of a mesh */
-    WIRE_LEASES_MAX = 8,  /* of a member */
+    WIRE_TICKETS_MAX = 8,         /* that one push is brought under */
+    WIRE_RANGES_MAX = 8,          /* that a ticket names beside its first */
+    WIRE_PLACES_MAX = 64,         /* of a mesh */
+    WIRE_PLACES_SHOWN_MAX = 1024, /* in a status */
+    WIRE_LEASES_MAX = 8,          /* of a member */
     WIRE_ADDRESS_BYTES = 128,
     WIRE_VALUE_BYTES_MAX = 64 * 1024 * 1024, /* that passes between places */
     WIRE_ENDED_MAX = 8192,                   /* members that one command names */
@@ -355,6 +356,7 @@ struct join_request {
 struct member_report {
     uint64_t member;
     struct proof secret;
+    uint64_t kept_bytes; /* of values that it keeps for others of its leases */
 };
 
 enum notice_kind {
@@ -731,6 +733,29 @@ struct member_status {
     uint64_t tickets;
     double silent_seconds;
     uint64_t certificate_ends_s; /* of its stream; 0: there is none */
+    uint64_t kept_bytes;         /* of values that it keeps for others of its leases */
+};
+
+/* A place of an open lease of a mesh. */
+struct place_status {
+    enum ticket_kind kind;
+    uint64_t step; /* validation: the version */
+    uint32_t slot, slots;
+    uint64_t attempt;
+    bool copy;
+    uint32_t stage;
+    uint64_t member; /* 0: the place is empty */
+    const char *name;
+    bool done;
+    uint32_t tries;
+    double seconds; /* since the member has it, or it is empty */
+};
+
+/* Two members that failed to reach each other. */
+struct unreachable_status {
+    const char *worker, *other;
+    uint32_t times;
+    bool apart; /* they are not put side by side any more */
 };
 
 struct status_reply {
@@ -760,6 +785,10 @@ struct status_reply {
     const struct member_status *members;
     uint32_t server_count;
     const struct server_description *servers;
+    uint32_t place_count; /* the oldest lease's first */
+    const struct place_status *places;
+    uint32_t unreachable_count;
+    const struct unreachable_status *unreachable;
 };
 
 /* Whether a server that speaks those versions speaks one that is spoken here. 0, 0: it does not say

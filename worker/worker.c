@@ -57,6 +57,14 @@ static void note_push_cost(struct worker *worker, const struct complete_request 
                 log_text("next", push_cost_advice(&worker->run.spec)));
 }
 
+/* A place does not fit here: the coordinator tells that from a loss. */
+static void leave_too_small(struct worker *worker)
+{
+    snprintf(worker->leave_reason, sizeof worker->leave_reason, "too small: %.100s",
+             worker->failure.text);
+    worker_call_leave(worker);
+}
+
 static void carry_out(struct worker *worker, const struct agent_effect *effect)
 {
     struct worker_run *run = &worker->run;
@@ -111,6 +119,8 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         worker_call_leave(worker);
         break;
     case AGENT_STOP:
+        if (effect->stop == ERR_NOMEM && worker->member != 0)
+            leave_too_small(worker);
         worker->stopped = true;
         worker->stop = effect->stop;
         break;

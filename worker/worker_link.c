@@ -112,7 +112,10 @@ enum err worker_link_exchange(struct worker *worker, uint32_t server)
 
 static enum err encode_heartbeat(const struct worker *worker, struct buf *ret_report)
 {
-    struct member_report message = {.member = worker->member, .secret = worker->secret};
+    struct member_report message = {
+        .member = worker->member,
+        .secret = worker->secret,
+        .kept_bytes = worker->peers != NULL ? peers_kept_bytes(worker->peers) : 0};
     return wire_encode_member_report(&message, ret_report);
 }
 

@@ -25,6 +25,47 @@ static void put_member(struct json_writer *writer, const struct member_status *m
     json_member_uint(writer, "tickets", member->tickets);
     json_member_real(writer, "silent_seconds", member->silent_seconds);
     json_member_uint(writer, "certificate_ends", member->certificate_ends_s);
+    json_member_uint(writer, "kept_bytes", member->kept_bytes);
+    json_put_end(writer);
+}
+
+static void put_place(struct json_writer *writer, const struct place_status *place)
+{
+    json_put_object(writer);
+    json_member_text(writer, "kind", place->kind == TICKET_TRAIN ? "train" : "validate");
+    json_member_uint(writer, "step", place->step);
+    json_member_uint(writer, "slot", place->slot);
+    json_member_uint(writer, "slots", place->slots);
+    json_member_uint(writer, "attempt", place->attempt);
+    json_member_bool(writer, "copy", place->copy);
+    json_member_uint(writer, "stage", place->stage);
+    json_member_uint(writer, "member", place->member);
+    json_member_text(writer, "name", place->name);
+    json_member_bool(writer, "done", place->done);
+    json_member_uint(writer, "tries", place->tries);
+    json_member_real(writer, "seconds", place->seconds);
+    json_put_end(writer);
+}
+
+static void put_unreachable(struct json_writer *writer, const struct unreachable_status *pair)
+{
+    json_put_object(writer);
+    json_member_text(writer, "worker", pair->worker);
+    json_member_text(writer, "other", pair->other);
+    json_member_uint(writer, "times", pair->times);
+    json_member_bool(writer, "apart", pair->apart);
+    json_put_end(writer);
+}
+
+static void put_places(struct json_writer *writer, const struct status_reply *status)
+{
+    print_array(writer, "places");
+    for (uint32_t i = 0; i < status->place_count; i++)
+        put_place(writer, &status->places[i]);
+    json_put_end(writer);
+    print_array(writer, "unreachable");
+    for (uint32_t i = 0; i < status->unreachable_count; i++)
+        put_unreachable(writer, &status->unreachable[i]);
     json_put_end(writer);
 }
 
@@ -71,6 +112,7 @@ static void print_tool(const struct status_reply *status)
     for (uint32_t i = 0; i < status->server_count; i++)
         put_server(&writer, &status->servers[i]);
     json_put_end(&writer);
+    put_places(&writer, status);
     json_put_end(&writer);
     print_json(&writer);
 }
@@ -79,9 +121,33 @@ static void print_member(const struct member_status *member)
 {
     printf("worker %-16s %-22s %-10s %8" PRIu64 " tickets", member->name, member->device,
            member->state, member->tickets);
+    if (member->kept_bytes > 0)
+        printf("  keeps %.1f MB", (double)member->kept_bytes / 1e6);
     if (member->silent_seconds >= SILENT_S)
         printf("  silent for %s", time_format_duration(member->silent_seconds).text);
     printf("%s%s\n", member->reason[0] != 0 ? "  " : "", member->reason);
+}
+
+/* A line for each place of an open lease. */
+static void print_place(const struct place_status *place)
+{
+    printf("stage %-3u %-16s %s %" PRIu64 " %s %u", place->stage,
+           place->member != 0 ? place->name : "nobody",
+           place->kind == TICKET_TRAIN ? "step" : "version", place->step,
+           place->kind == TICKET_TRAIN ? "slot" : "held-out piece", place->slot);
+    if (place->slots > 1)
+        printf(" to %u", place->slot + place->slots - 1);
+    printf("%s  %s", place->copy ? " (copy)" : "", place->done ? "done, " : "");
+    printf("for %s", time_format_duration(place->seconds).text);
+    if (place->tries > 1)
+        printf(", worker %u of it", place->tries);
+    printf("\n");
+}
+
+static void print_unreachable(const struct unreachable_status *pair)
+{
+    printf("workers %s and %s did not reach each other%s\n", pair->worker, pair->other,
+           pair->apart ? " twice: they are not put side by side" : "");
 }
 
 static void print_run(const struct status_reply *status)
@@ -132,6 +198,10 @@ static void print_people(const struct status_reply *status)
     print_audits_line("audited: ", &status->audits);
     for (uint32_t i = 0; i < status->member_count; i++)
         print_member(&status->members[i]);
+    for (uint32_t i = 0; i < status->place_count; i++)
+        print_place(&status->places[i]);
+    for (uint32_t i = 0; i < status->unreachable_count; i++)
+        print_unreachable(&status->unreachable[i]);
     print_certificates(status);
 }
 

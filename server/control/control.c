@@ -568,13 +568,15 @@ static enum err member_says(struct control *control, uint64_t now_ns, struct con
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
     struct member_report report;
-    if (connection->id != 0)
-        return coordinator_heartbeat(control->coordinator, control_ms(now_ns), connection->id);
     uint8_t *bytes = arena_take(&arena, message->bytes);
     if (bytes == NULL)
         return ERR_NOMEM;
     rpc_message_copy(message, 0, message->bytes, bytes);
     TRY(wire_decode_member_report((struct slice){bytes, message->bytes}, &arena, &report, reason));
+    if (connection->id != 0) {
+        coordinator_member_keeps(control->coordinator, connection->id, report.kept_bytes);
+        return coordinator_heartbeat(control->coordinator, control_ms(now_ns), connection->id);
+    }
     TRY(coordinator_member_hello(control->coordinator, control_ms(now_ns), &report));
     struct connection *older = connections_member(&control->connections, report.member);
     if (older != NULL)

@@ -175,10 +175,51 @@ static enum err status_members(const struct replies_facts *facts, struct arena *
             .silent_seconds =
                 member.seen_ms > 0 ? (double)(facts->now_ms - member.seen_ms) / 1000 : 0,
             .certificate_ends_s = ends_of(connections_member(facts->connections, member.member)),
+            .kept_bytes = member.kept_bytes,
         };
     }
     reply->member_count = count;
     reply->members = members;
+    return ERR_OK;
+}
+
+static enum err status_places(const struct replies_facts *facts, struct arena *arena,
+                              struct status_reply *reply)
+{
+    struct coordinator_seat seat;
+    struct coordinator_pair pair;
+    struct place_status *places = arena_array(arena, WIRE_PLACES_SHOWN_MAX, sizeof *places);
+    struct unreachable_status *pairs = arena_array(arena, WIRE_PLACES_SHOWN_MAX, sizeof *pairs);
+    uint32_t count = 0;
+    if (places == NULL || pairs == NULL)
+        return ERR_NOMEM;
+    for (; count < WIRE_PLACES_SHOWN_MAX && coordinator_seat(facts->coordinator, count, &seat);
+         count++)
+        places[count] = (struct place_status){
+            .kind = seat.kind,
+            .step = seat.step,
+            .slot = seat.slot,
+            .slots = seat.slots,
+            .attempt = seat.attempt,
+            .copy = seat.copy,
+            .stage = seat.stage,
+            .member = seat.member,
+            .name = keep(arena, seat.name),
+            .done = seat.done,
+            .tries = seat.tries,
+            .seconds = (double)(facts->now_ms - seat.since_ms) / 1000,
+        };
+    reply->place_count = count;
+    reply->places = places;
+    for (count = 0;
+         count < WIRE_PLACES_SHOWN_MAX && coordinator_pair(facts->coordinator, count, &pair);
+         count++)
+        pairs[count] = (struct unreachable_status){.worker = keep(arena, pair.worker),
+                                                   .other = keep(arena, pair.other),
+                                                   .times = pair.times,
+                                                   .apart = pair.apart};
+    reply->unreachable_count = count;
+    reply->unreachable = pairs;
     return ERR_OK;
 }
 
@@ -232,6 +273,7 @@ static enum err status(const struct replies_facts *facts, struct call *call, str
     status_traffic(facts, &reply);
     TRY(status_members(facts, &call->arena, &reply));
     TRY(status_servers(facts, &call->arena, &reply));
+    TRY(status_places(facts, &call->arena, &reply));
     return wire_encode_status_reply(&reply, response);
 }
 

@@ -420,6 +420,13 @@ enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
     return ERR_OK;
 }
 
+void coordinator_member_keeps(struct coordinator *coordinator, uint64_t member, uint64_t kept_bytes)
+{
+    struct member *found = members_find(&coordinator->members, member);
+    if (found != NULL)
+        found->kept_bytes = kept_bytes;
+}
+
 enum err coordinator_member_hello(struct coordinator *coordinator, uint64_t now_ms,
                                   const struct member_report *report)
 {
@@ -434,11 +441,28 @@ void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, u
     struct member *found = members_find(&coordinator->members, member);
     if (found == NULL)
         return;
-    if (run_active(&coordinator->run))
+    found->killed = places_computes(&coordinator->run, found);
+    bool twice = found->killed && members_killed_before(&coordinator->members, &found->own);
+    if (run_active(&coordinator->run) && twice)
+        advance_member_gone(coordinator, now_ms, found, MEMBER_KILLED_TWICE,
+                            "its stream broke twice in a stage: has it memory enough?");
+    else if (run_active(&coordinator->run))
         advance_member_gone(coordinator, now_ms, found, MEMBER_ERROR, why);
     else
         advance_member_gone(coordinator, now_ms, found, MEMBER_LEFT, "the run is over");
     ended_tell(coordinator);
+}
+
+/* What the reason begins with. */
+static enum member_state state_of_leave(const char *reason)
+{
+    static const enum member_state states[] = {MEMBER_PREEMPTED, MEMBER_TOO_SMALL};
+    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++) {
+        const char *name = member_state_name(states[i]);
+        if (strncmp(reason, name, strlen(name)) == 0)
+            return states[i];
+    }
+    return MEMBER_LEFT;
 }
 
 enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms,
@@ -447,9 +471,8 @@ enum err coordinator_leave(struct coordinator *coordinator, uint64_t now_ms,
     struct member *member = members_prove(&coordinator->members, request->member, &request->secret);
     if (member == NULL)
         return ERR_UNKNOWN_MEMBER;
-    bool preempted = strncmp(request->reason, "preempted", strlen("preempted")) == 0;
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
-    advance_member_gone(coordinator, now_ms, member, preempted ? MEMBER_PREEMPTED : MEMBER_LEFT,
+    advance_member_gone(coordinator, now_ms, member, state_of_leave(request->reason),
                         request->reason);
     ended_tell(coordinator);
     return ERR_OK;
@@ -850,6 +873,7 @@ bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
         .slots_done = member->slots_done,
         .wrong_bits = member->wrong_bits,
         .seen_ms = member->seen_ms,
+        .kept_bytes = member->kept_bytes,
     };
     memcpy(ret_member->name, member->own.name, sizeof ret_member->name);
     memcpy(ret_member->device, member->device, sizeof ret_member->device);

@@ -34,7 +34,7 @@
  *
  * Files: members.c (who is there), servers.c (the daemons), brought.c (what each member had),
  * leases.c and doubt.c (who holds what, and holds it too long), tickets.c (who computes what),
- * gangs.c, unreachable.c, seating.c and places.c (who shares a ticket, each at a place of its own),
+ * gangs.c, unreachable.c, seating.c, places.c and places_show.c (who shares a ticket, each at a place of its own),
  * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
  * window.c (which tickets of an async run), audits.c (which are computed twice), audit_rewind.c
  * (what a wrong worker brought is undone), cuts.c (which cut is durable), map.c and owners.c (who
@@ -377,6 +377,9 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
                           struct reason *reason) MUST_USE;
 enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
                                uint64_t member) MUST_USE; /* ERR_UNKNOWN_MEMBER */
+/* The member keeps so many bytes for others of its leases. */
+void coordinator_member_keeps(struct coordinator *coordinator, uint64_t member,
+                              uint64_t kept_bytes);
 /* The first report of a member's control stream. ERR_UNKNOWN_MEMBER: also when the secret is not
  * that member's. */
 enum err coordinator_member_hello(struct coordinator *coordinator, uint64_t now_ms,
@@ -409,6 +412,29 @@ struct coordinator_member {
     uint64_t slots_done;
     uint64_t wrong_bits; /* pushes of its own that differed from somebody else's */
     uint64_t seen_ms;    /* its newest message; 0: not known */
+    uint64_t kept_bytes; /* of values that it keeps for others of its leases */
+};
+
+/* A place of an open lease. */
+struct coordinator_seat {
+    enum ticket_kind kind;
+    uint64_t step; /* validation: the version */
+    uint32_t slot, slots;
+    uint64_t attempt;
+    bool copy; /* of a node that an older lease has */
+    uint32_t stage;
+    uint64_t member; /* 0: the place is empty */
+    char name[64];
+    bool done;
+    uint32_t tries; /* members that it has had */
+    uint64_t since_ms;
+};
+
+/* Two members that failed to reach each other (unreachable.h). */
+struct coordinator_pair {
+    char worker[64], other[64];
+    uint32_t times;
+    bool apart;
 };
 
 struct coordinator_server {
@@ -456,6 +482,12 @@ bool coordinator_member(const struct coordinator *coordinator, uint32_t i,
                         struct coordinator_member *ret_member);
 bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
                         struct coordinator_server *ret_server);
+/* The i-th place of all open leases, the oldest lease's first, or pair of members; false beyond the
+ * last. */
+bool coordinator_seat(const struct coordinator *coordinator, uint32_t i,
+                      struct coordinator_seat *ret_seat);
+bool coordinator_pair(const struct coordinator *coordinator, uint32_t i,
+                      struct coordinator_pair *ret_pair);
 /* The map, NULL while there is none, and the run's servers in its order; a free place has a server
  * without a name. */
 const struct map *coordinator_map(const struct coordinator *coordinator);

@@ -91,17 +91,19 @@ struct gang *gangs_find(const struct gangs *gangs, uint64_t attempt)
     return gangs->places == 0 || attempt == 0 ? NULL : id_table_find(&gangs->by_attempt, attempt);
 }
 
-void gangs_seat(struct gangs *gangs, struct gang *gang, uint32_t stage, uint64_t member)
+void gangs_seat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_t stage,
+                uint64_t member)
 {
     struct gang_place *place = &gang->places[stage];
     check(stage < gangs->places && place->member == 0 && member != 0);
     place->member = member;
+    place->since_ms = now_ms;
     place->tries++;
     gang->empty_count--;
     gang->number = ++gangs->numbers;
 }
 
-bool gangs_unseat(struct gangs *gangs, struct gang *gang, uint64_t member)
+bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint64_t member)
 {
     for (uint32_t stage = 0; stage < gangs->places; stage++) {
         struct gang_place *place = &gang->places[stage];
@@ -111,6 +113,7 @@ bool gangs_unseat(struct gangs *gangs, struct gang *gang, uint64_t member)
         gang->empty_count++;
         gang->number = ++gangs->numbers;
         place->member = 0;
+        place->since_ms = now_ms;
         place->done = false;
         return true;
     }

@@ -24,7 +24,8 @@ struct gang {
     struct gang_place {
         uint64_t member; /* 0: the place is empty */
         bool done;
-        uint32_t tries; /* members that it has had */
+        uint32_t tries;    /* members that it has had */
+        uint64_t since_ms; /* that the member has it, or that it is empty */
     } * places;
 };
 
@@ -50,9 +51,10 @@ void gangs_remove(struct gangs *gangs, struct gang *gang);
 struct gang *gangs_find(const struct gangs *gangs, uint64_t attempt); /* NULL: it is over */
 
 /* The place, which is empty, has that member. */
-void gangs_seat(struct gangs *gangs, struct gang *gang, uint32_t stage, uint64_t member);
+void gangs_seat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_t stage,
+                uint64_t member);
 /* The member has none any more. False: it had none. */
-bool gangs_unseat(struct gangs *gangs, struct gang *gang, uint64_t member);
+bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint64_t member);
 /* False: the place is not that member's, or was done before. */
 bool gangs_done(struct gang *gang, uint32_t stage, uint64_t member);
 

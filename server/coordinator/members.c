@@ -315,6 +315,14 @@ bool members_one_opinion(const struct members *members, const struct opinion *a,
     return several || strcmp(a->name, b->name) == 0;
 }
 
+bool members_killed_before(const struct members *members, const struct opinion *opinion)
+{
+    for (uint32_t i = 0; i < members->past_count; i++)
+        if (members->past[i].killed && members_one_opinion(members, &members->past[i].own, opinion))
+            return true;
+    return false;
+}
+
 static void remember(struct members *members, const struct member *member, enum member_state state,
                      const char *reason)
 {
@@ -325,6 +333,7 @@ static void remember(struct members *members, const struct member *member, enum 
     *past = *member;
     past->state = state;
     past->parked = false;
+    past->kept_bytes = 0;
     snprintf(past->reason, sizeof past->reason, "%s", reason);
 }
 

@@ -26,6 +26,8 @@ enum {
     X(LEFT, "left")                                                                                \
     X(PREEMPTED, "preempted")                                                                      \
     X(TIMED_OUT, "timed out")                                                                      \
+    X(TOO_SMALL, "too small")                                                                      \
+    X(KILLED_TWICE, "killed twice")                                                                \
     X(REFUSED, "refused")                                                                          \
     X(WRONG_BITS, "wrong bits")                                                                    \
     X(FALSE_COMPLETE, "false complete")                                                            \
@@ -56,8 +58,10 @@ struct member {
     uint64_t joined_ms;
     uint64_t seen_ms;
     uint64_t slots_done;
-    uint64_t wrong_bits;            /* pushes of its own that differed from somebody else's */
-    uint32_t false_completes;       /* tickets that it completed and of which pushes are missing */
+    uint64_t kept_bytes;      /* it reports: of values that others of its leases may ask for */
+    bool killed;              /* its stream broke while it computed a place */
+    uint64_t wrong_bits;      /* pushes of its own that differed from somebody else's */
+    uint32_t false_completes; /* tickets that it completed and of which pushes are missing */
     struct opinion contradicted_by; /* of the first worker whose bits differed */
     uint32_t watched;               /* tickets that were audited because of that */
     struct brought brought;         /* steps of which it had tickets */
@@ -133,6 +137,8 @@ const char *members_name(struct members *members, uint64_t id);
  * members with several were there. */
 bool members_one_opinion(const struct members *members, const struct opinion *a,
                          const struct opinion *b);
+/* Whether a former member with that opinion, which is still known, was killed. */
+bool members_killed_before(const struct members *members, const struct opinion *opinion);
 /* The member is gone; `state` is not JOINED. */
 void members_remove(struct members *members, struct member *member, enum member_state state,
                     const char *reason);

@@ -24,6 +24,13 @@ bool places_hold(const struct run *run, const struct member *member)
     return gang != NULL && member->ticket.attempt == member->lease;
 }
 
+bool places_computes(const struct run *run, const struct member *member)
+{
+    const struct gang *gang = gangs_find(&run->gangs, member->lease);
+    return gang != NULL && gang->places[member->stage].member == member->id &&
+           !gang->places[member->stage].done;
+}
+
 static bool is_free(const struct run *run, const struct member *member)
 {
     return may_compute(member) && gangs_find(&run->gangs, member->lease) == NULL;
@@ -140,13 +147,13 @@ void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct 
 
 /* ---- grants ---- */
 
-static void seat(struct coordinator *coordinator, struct gang *gang, uint32_t stage,
-                 struct member *member)
+static void seat(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
+                 uint32_t stage, struct member *member)
 {
     struct run *run = &coordinator->run;
     const struct coordinator_place *place = &run->settings.places[stage];
     bool train = gang->ticket.kind == TICKET_TRAIN;
-    gangs_seat(&run->gangs, gang, stage, member->id);
+    gangs_seat(&run->gangs, now_ms, gang, stage, member->id);
     member->lease = gang->ticket.attempt;
     member->stage = stage;
     member->ticket = gang->ticket;
@@ -162,7 +169,7 @@ static void seat(struct coordinator *coordinator, struct gang *gang, uint32_t st
 }
 
 /* Who has a new seat is answered; who had one before hears of new neighbours. */
-static void seat_all(struct coordinator *coordinator, struct gang *gang,
+static void seat_all(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
                      const struct seating *seating)
 {
     uint32_t places = coordinator->run.gangs.places;
@@ -170,7 +177,7 @@ static void seat_all(struct coordinator *coordinator, struct gang *gang,
     for (uint32_t stage = 0; stage < places; stage++) {
         is_new[stage] = seating->line[stage] != gang->places[stage].member;
         if (is_new[stage])
-            seat(coordinator, gang, stage,
+            seat(coordinator, now_ms, gang, stage,
                  members_find(&coordinator->members, seating->line[stage]));
     }
     for (uint32_t stage = 0; stage < places; stage++)
@@ -199,7 +206,7 @@ static void fill(struct coordinator *coordinator, uint64_t now_ms, struct gang *
     if (gang->lost)
         tickets_renew(&coordinator->run.tickets, now_ms, gang->ticket.attempt);
     gang->lost = false;
-    seat_all(coordinator, gang, &seating);
+    seat_all(coordinator, now_ms, gang, &seating);
 }
 
 /* S1: whole, or to nobody. */
@@ -223,7 +230,7 @@ static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms)
     }
     if (train)
         steps_granted(run, lease->step);
-    seat_all(coordinator, gang, &seating);
+    seat_all(coordinator, now_ms, gang, &seating);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     return true;
 }
@@ -338,7 +345,7 @@ static void empty_place(struct coordinator *coordinator, uint64_t now_ms, struct
                         uint64_t member)
 {
     struct gangs *gangs = &coordinator->run.gangs;
-    if (gangs_unseat(gangs, gang, member) && gang->empty_count == gangs->places)
+    if (gangs_unseat(gangs, now_ms, gang, member) && gang->empty_count == gangs->places)
         end_gang(coordinator, now_ms, gang);
 }
 

@@ -48,6 +48,8 @@ void places_sweep(struct coordinator *coordinator, uint64_t now_ms);
 
 /* Whether the member's lease, whose ticket is its newest, goes on. */
 bool places_hold(const struct run *run, const struct member *member);
+/* Whether the member has a place that is not done. */
+bool places_computes(const struct run *run, const struct member *member);
 /* Whom the run waits for, because too few members are there; "": it does not. */
 void places_wait_for(const struct coordinator *coordinator, char *ret_text, size_t bytes);
 

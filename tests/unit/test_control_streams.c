@@ -164,12 +164,29 @@ TEST_F(p7_a_server_waits_until_there_is_room_for_the_term_that_it_needs, control
     assert_true(again->listed);
 }
 
-static void member_says(struct control_fixture *f, struct connection *connection, uint64_t member)
+static void member_keeps(struct control_fixture *f, struct connection *connection, uint64_t member,
+                         uint64_t kept_bytes)
 {
     scoped(buf_release) struct buf bytes = {0};
-    const struct member_report report = {member, f->secrets[member % SECRETS_MAX]};
+    const struct member_report report = {member, f->secrets[member % SECRETS_MAX], kept_bytes};
     assert_int_equal(wire_encode_member_report(&report, &bytes), ERR_OK);
     stream_says(f, connection, rpc_message_new(buf_slice(&bytes)));
+}
+
+static void member_says(struct control_fixture *f, struct connection *connection, uint64_t member)
+{
+    member_keeps(f, connection, member, 0);
+}
+
+TEST_F(the_status_has_what_a_member_keeps_by_its_newest_heartbeat, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 20};
+    uint64_t member = join(f);
+    scoped(connection_release) struct connection *connection = new_connection(f, 0, false);
+    member_says(f, connection, member);
+    assert_int_equal(status(f, &arena).members[0].kept_bytes, 0);
+    member_keeps(f, connection, member, 4096);
+    assert_int_equal(status(f, &arena).members[0].kept_bytes, 4096);
 }
 
 TEST_F(the_stream_of_a_member_that_is_none_is_closed, control, .trains = true)

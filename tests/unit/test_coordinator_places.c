@@ -574,3 +574,92 @@ TEST_F(s7_who_joins_again_is_known, places, .c.steps = 4)
     ask(f, 1);
     assert_false(is_answered(f, 1));
 }
+
+/* ---- what people see ---- */
+
+static struct coordinator_seat seat_at(const struct places_fixture *f, uint32_t i)
+{
+    struct coordinator_seat seat;
+    assert_true(coordinator_seat(f->c.coordinator, i, &seat));
+    return seat;
+}
+
+TEST_F(the_status_has_the_places_of_open_leases, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    struct coordinator_seat seat;
+    assert_false(coordinator_seat(f->c.coordinator, 0, &seat));
+    lease(f, 0, 1, replies);
+    uint64_t begun_ms = f->c.now_ms;
+    f->c.now_ms += 5;
+    lose(f, 1);
+    seat = seat_at(f, 1);
+    assert_true(seat.member == 0 && seat.name[0] == 0 && seat.tries == 1);
+    assert_int_equal(seat.since_ms, begun_ms + 5);
+    f->c.now_ms += 5;
+    ask(f, 2);
+    done(f, 0, &replies[0], ERR_OK);
+    seat = seat_at(f, 0);
+    assert_true(seat.done && !seat.copy && seat.stage == 0 && seat.slots == 1);
+    assert_int_equal(seat.since_ms, begun_ms);
+    seat = seat_at(f, 1);
+    assert_int_equal(seat.member, f->m[2]);
+    assert_string_equal(seat.name, "c");
+    assert_true(!seat.done && seat.tries == 2 && seat.stage == 1);
+    assert_int_equal(seat.since_ms, begun_ms + 10);
+    assert_false(coordinator_seat(f->c.coordinator, PLACES, &seat));
+}
+
+TEST_F(the_status_has_who_did_not_reach_whom_while_both_are_there, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    struct coordinator_pair pair;
+    lease(f, 0, 1, replies);
+    assert_false(coordinator_pair(f->c.coordinator, 0, &pair));
+    fail_twice(f, replies, 1, 0);
+    assert_true(coordinator_pair(f->c.coordinator, 0, &pair));
+    assert_string_equal(pair.worker, "a");
+    assert_string_equal(pair.other, "b");
+    assert_true(pair.times == 2 && pair.apart);
+    lose(f, 1);
+    assert_false(coordinator_pair(f->c.coordinator, 0, &pair));
+}
+
+static const char *newest_end(const struct places_fixture *f)
+{
+    struct coordinator_member member;
+    assert_true(coordinator_member(f->c.coordinator, status(&f->c).member_count, &member));
+    return member.state;
+}
+
+TEST_F(who_is_killed_twice_in_a_place_is_told_from_the_lost, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    lose(f, 2); /* it had no place */
+    lose(f, 1);
+    assert_string_equal(newest_end(f), "error");
+    for (uint32_t i = 1; i <= 2; i++) {
+        f->m[i] = join_reached(&f->c, (const char *[]){"a", "b", "c"}[i]);
+        f->sequence[i] = 0;
+    }
+    ask(f, 2);
+    lose(f, 2); /* it had, for the first time */
+    assert_string_equal(newest_end(f), "error");
+    f->m[2] = join_reached(&f->c, "c");
+    lose(f, 2); /* it had none */
+    assert_string_equal(newest_end(f), "error");
+    ask(f, 1);
+    lose(f, 1);
+    assert_string_equal(newest_end(f), "killed twice");
+}
+
+TEST_F(who_is_too_small_for_a_place_is_told_from_the_lost, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    assert_int_equal(leave(&f->c, f->m[1], "too small: place 1: the run needs 5 bytes"), ERR_OK);
+    look(&f->c);
+    assert_string_equal(newest_end(f), "too small");
+    assert_int_equal(status(&f->c).members_lost, 1);
+}
