@@ -53,6 +53,16 @@ static void note_peer(struct join_request *join, const struct rpc_peer *peer)
     snprintf(join->host, sizeof join->host, "%.*s", bytes, peer->address);
 }
 
+/* A worker that listens at all of its addresses and names none is reached where it calls from. */
+static void default_address(struct join_request *join)
+{
+    char port[16];
+    if (!rpc_is_everywhere(join->address))
+        return;
+    snprintf(port, sizeof port, "%s", strrchr(join->address, ':'));
+    snprintf(join->address, sizeof join->address, "%s%s", join->host, port);
+}
+
 static void take_call(struct service *service, enum call_kind kind, struct rpc_request *request,
                       struct slice bytes)
 {
@@ -71,8 +81,10 @@ static void take_call(struct service *service, enum call_kind kind, struct rpc_r
     call->request = request;
     call->arena = (struct arena){.bytes_max = WIRE_CONTROL_BYTES_MAX};
     enum err err = decode(call, bytes, &reason);
-    if (kind == CALL_JOIN)
+    if (kind == CALL_JOIN && err == ERR_OK) {
         note_peer(&call->join, rpc_request_peer(request));
+        default_address(&call->join);
+    }
     if (err == ERR_OK)
         err = inbox_post(service->inbox, &(struct event){.kind = EVENT_CALL, .call = call});
     if (err != ERR_OK)

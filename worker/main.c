@@ -56,7 +56,8 @@ static const struct config_field fields[] = {
     {TEXT(name), .help = "name for people; empty: the host's"},
     {TEXT(address), .help = "host:port to listen at for other workers, for a run with stages; port "
                             "0: any; empty: nobody can ask this worker, and it gets no stage"},
-    {TEXT(advertise), .help = "host:port where other workers reach it; empty: --address"},
+    {TEXT(advertise), .help = "host:port where other workers reach it; empty: --address, or, where "
+                              "that is 0.0.0.0, the host that the coordinator is called from"},
     {AT(memory), .type = CONFIG_U64, .max = INT64_MAX, .initial = "0",
      .help =
          "bytes that it may take for a stage, on a CPU; 0: what its control group has, else the "
@@ -109,6 +110,16 @@ static enum err write_sample(const struct settings *settings, struct reason *rea
     return text_write(settings->sample, settings->prompt, &options, reason);
 }
 
+/* What is used only when a run with stages comes is wrong at once. */
+static enum err check_settings(const struct settings *settings, struct reason *reason)
+{
+    if (settings->address[0] != 0)
+        TRY(rpc_address_check(settings->address, settings->insecure, reason));
+    if (settings->advertise[0] != 0)
+        TRY(rpc_address_check(settings->advertise, settings->insecure, reason));
+    return ERR_OK;
+}
+
 static enum err run(struct settings *settings, struct reason *reason)
 {
     struct logger logger =
@@ -157,6 +168,8 @@ int main(int argc, char **argv)
     bool check_only = false;
     file_faults_explain();
     enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
+    if (err == ERR_OK)
+        err = check_settings(&settings, &reason);
     if (err == ERR_OK && settings.failed_check[0] != 0)
         scene_remember(&memory);
     if (err == ERR_OK && !check_only)

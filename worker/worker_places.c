@@ -2,12 +2,14 @@
 
 enum { PEER_ANSWER_MS = 5000 /* keepalive finds a vanished machine within 9 s */ };
 
-static void warn_of_address(const struct worker *worker)
+static void log_address(const struct worker *worker)
 {
     const char *address = peers_address(worker->peers);
     if (rpc_is_everywhere(address))
-        log_warning(worker->config->logger, "other machines cannot reach this address",
-                    log_text("address", address), log_text("next", "set --advertise"));
+        log_info(worker->config->logger, "other workers may ask", log_text("address", address),
+                 log_text("next", "the coordinator names the host that this worker calls from"));
+    else
+        log_info(worker->config->logger, "other workers may ask", log_text("address", address));
 }
 
 static void on_unreachable(void *worker, uint64_t attempt, uint64_t member)
@@ -38,9 +40,7 @@ enum err worker_places_open(struct worker *worker)
                                           .unreachable = on_unreachable,
                                           .logger = config->logger};
     TRY(peers_new(&options, &worker->peers, &worker->failure));
-    log_info(config->logger, "other workers may ask",
-             log_text("address", peers_address(worker->peers)));
-    warn_of_address(worker);
+    log_address(worker);
     return ERR_OK;
 }
 

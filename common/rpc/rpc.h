@@ -189,6 +189,9 @@ struct rpc_server_config {
 enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_server **ret_server,
                         struct reason *reason) MUST_USE;
 unsigned rpc_server_port(const struct rpc_server *server);
+/* Is `address` "host:port" or "[host]:port", and, with `loopback_only`, is the host localhost,
+ * 127.x.y.z or ::1? ERR_INVALID otherwise. */
+enum err rpc_address_check(const char *address, bool loopback_only, struct reason *reason) MUST_USE;
 /* Whether "host:port" is all addresses of the machine: others would look for it on their own. */
 static inline bool rpc_is_everywhere(const char *address)
 {

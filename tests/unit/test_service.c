@@ -101,17 +101,45 @@ static void answered(void *owner, enum err err, struct slice response, const str
     ending_said(owner, err);
 }
 
+static void start_call(struct service_fixture *world, const char *path, struct buf *take_request,
+                       struct ending *answer)
+{
+    const struct rpc_call_config config = {
+        .path = path, .timeout_ms = CALL_MS, .answered = answered, .owner = answer};
+    tally_init(&answer->tally);
+    assert_int_equal(rpc_call_start(world->channel, &config, take_request), ERR_OK);
+}
+
 static void start_acquire(struct service_fixture *world, struct ending *answer)
 {
     struct buf request = {0};
     struct acquire_request acquire = {.member = 12, .generation = 3, .sequence = 4, .wait_ms = 5};
-    const struct rpc_call_config config = {.path = "/roost.v1.Cluster/Acquire",
-                                           .timeout_ms = CALL_MS,
-                                           .answered = answered,
-                                           .owner = answer};
-    tally_init(&answer->tally);
     assert_int_equal(wire_encode_acquire_request(&acquire, &request), ERR_OK);
-    assert_int_equal(rpc_call_start(world->channel, &config, &request), ERR_OK);
+    start_call(world, "/roost.v1.Cluster/Acquire", &request, answer);
+}
+
+/* Where others reach a worker that joins with that address. */
+static void check_address(struct service_fixture *world, const char *address, const char *becomes)
+{
+    struct ending answer;
+    struct buf request = {0}, empty = {0};
+    struct join_request join = {.wire_version = WIRE_VERSION, .name = "w", .device = "cpu"};
+    snprintf(join.address, sizeof join.address, "%s", address);
+    assert_int_equal(wire_encode_join_request(&join, &request), ERR_OK);
+    start_call(world, "/roost.v1.Cluster/Join", &request, &answer);
+    struct event event = take(world);
+    assert_string_equal(event.call->join.address, becomes);
+    call_reply(event.call, &empty);
+    assert_int_equal(ending_wait(&answer), ERR_OK);
+}
+
+TEST_F(a_worker_that_listens_everywhere_is_reached_where_it_calls_from, service,
+       .coordinator = true)
+{
+    check_address(f, "", "");
+    check_address(f, "gpu1.example:7500", "gpu1.example:7500");
+    check_address(f, "0.0.0.0:7500", "127.0.0.1:7500");
+    check_address(f, "[::]:65535", "127.0.0.1:65535");
 }
 
 TEST_F(a_call_reaches_the_main_thread_decoded, service, .coordinator = true)

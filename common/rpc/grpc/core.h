@@ -83,10 +83,6 @@ void rpc_arguments_init(struct rpc_arguments *arguments, const struct rpc_settin
 /* The server's certificate names this host, whatever its address. */
 void rpc_arguments_host(struct rpc_arguments *arguments, const char *host);
 
-/* Is `address` "host:port" or "[host]:port", and, with `loopback_only`, is the host localhost,
- * 127.x.y.z or ::1? ERR_INVALID otherwise. */
-enum err rpc_address_check(const char *address, bool loopback_only, struct reason *reason) MUST_USE;
-
 /* ---- accept.c ---- */
 
 #define RPC_LISTENER_PORT "external:roost"
