@@ -40,6 +40,7 @@ enum {
     WIRE_PLACES_MAX = 64,         /* of a mesh */
     WIRE_PLACES_SHOWN_MAX = 1024, /* in a status */
     WIRE_LEASES_MAX = 8,          /* of a member */
+    WIRE_BOUNDARIES_MAX = 32,     /* of a place: both sides of its runs of units, both ways */
     WIRE_ADDRESS_BYTES = 128,
     WIRE_VALUE_BYTES_MAX = 64 * 1024 * 1024, /* that passes between places */
     WIRE_ENDED_MAX = 8192,                   /* members that one command names */
@@ -411,6 +412,15 @@ struct acquire_reply {
     const uint64_t *leases;
 };
 
+/* The values that a place gave to another, or took from it, over one boundary, one way. */
+struct boundary_sum {
+    uint32_t boundary;
+    enum value_way way;
+    bool given;     /* else taken */
+    uint32_t stage; /* of the other place */
+    uint64_t sum;   /* of the values' digests, modulo 2^64 */
+};
+
 struct complete_request {
     uint64_t member;
     struct proof secret;
@@ -426,6 +436,9 @@ struct complete_request {
     struct place place;     /* that is complete, or given up */
     uint64_t unreachable;   /* the member that it waited for in vain; 0: nobody (S7) */
     struct place_cost cost; /* of tickets computed there since the complete before */
+    /* outcome OK, of a mesh: each boundary, way and direction once; count 0: not said */
+    uint32_t boundary_count;
+    const struct boundary_sum *boundaries;
 };
 
 struct samples_request {

@@ -5,6 +5,7 @@
 
 #include "common/model/model.h"
 #include "proto/wire.h"
+#include "worker/boundary_sums.h"
 
 struct agent_config {
     const struct model *model; /* borrowed for the agent's life */
@@ -77,8 +78,9 @@ struct agent_result {
     double loss_sum;
     uint64_t sample_count;
     uint64_t correct_count;
-    float scale;     /* async, training: of the gradient (worker/whole.h) */
-    uint64_t blamed; /* the member that an error of peers_take() is about; 0: none */
+    float scale;               /* async, training: of the gradient (worker/whole.h) */
+    uint64_t blamed;           /* the member that an error of peers_take() is about; 0: none */
+    struct boundary_sums sums; /* in a mesh */
 };
 
 #endif

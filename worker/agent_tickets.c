@@ -142,6 +142,8 @@ void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticke
         .sample_count = ticket->result.sample_count,
         .correct_count = ticket->result.correct_count,
         .place = ticket->place,
+        .boundary_count = ticket->result.sums.count,
+        .boundaries = ticket->result.sums.list,
     };
     end_compute(tickets, ticket);
 }

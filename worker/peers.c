@@ -190,6 +190,26 @@ static void digest_name(struct peers *peers, const struct value_name *name)
     digest_fast_add(&peers->digest, (struct slice){bytes, sizeof bytes});
 }
 
+static void add_to_sums(struct peers *peers, const struct ticket *ticket,
+                        const struct value_name *name, bool given, uint64_t digest)
+{
+    struct passage passage;
+    if (!boundaries_pass(&peers->boundaries, ticket, name, &passage))
+        return;
+    boundary_sums_add(&peers->sums,
+                      &(struct boundary_sum){.boundary = name->boundary,
+                                             .way = name->way,
+                                             .given = given,
+                                             .stage = given ? passage.to : passage.from,
+                                             .sum = digest});
+}
+
+void peers_sums(struct peers *peers, struct boundary_sums *ret_sums)
+{
+    *ret_sums = peers->sums;
+    peers->sums = (struct boundary_sums){0};
+}
+
 enum err peers_give(struct peers *peers, const struct executor_value *value, const void *bytes)
 {
     const struct ticket ticket = ticket_of(peers);
@@ -203,6 +223,7 @@ enum err peers_give(struct peers *peers, const struct executor_value *value, con
     digest_name(peers, &name);
     digest_fast_add(&peers->digest, (struct slice){copy->data, copy->bytes});
     uint64_t digest = digest_fast_finish(&peers->digest);
+    add_to_sums(peers, &ticket, &name, true, digest);
     thread_lock(&peers->mutex);
     enum err err = outbox_give(peers->outbox, ticket.attempt, &name, copy, digest);
     note_kept_locked(peers);
@@ -233,19 +254,22 @@ static uint64_t copy_value(struct peers *peers, const struct value_name *name,
 }
 
 /* Whether the bytes are the value; BEHIND: it is waited for once more. */
-static enum err take_value(struct peers *peers, const struct value_name *name,
-                           const struct wants_value *value, void *ret_bytes)
+static enum err take_value(struct peers *peers, const struct ticket *ticket,
+                           const struct value_name *name, const struct wants_value *value,
+                           void *ret_bytes)
 {
-    bool right = copy_value(peers, name, value, ret_bytes) == value->digest;
-    uint64_t bytes = value->bytes;
+    uint64_t digest = copy_value(peers, name, value, ret_bytes), bytes = value->bytes;
+    bool right = digest == value->digest;
     thread_lock(&peers->mutex);
     enum err err = wants_judge(peers->wants, name, right);
     thread_unlock(&peers->mutex);
-    if (right)
+    if (right) {
+        add_to_sums(peers, ticket, name, false, digest);
         atomic_fetch_add(&peers->taken_bytes, bytes);
-    else
+    } else {
         log_warning(peers->options.logger, "value refused", log_uint("member", value->member),
                     log_text("err", err_name(ERR_WRONG_BITS)), log_text("next", "ask again"));
+    }
     return err;
 }
 
@@ -265,7 +289,7 @@ enum err peers_take(struct peers *peers, const struct executor_value *value, voi
     do {
         err = peers_ask_wait(peers, &name, &there);
         if (err == ERR_OK)
-            err = take_value(peers, &name, &there, ret_bytes);
+            err = take_value(peers, &ticket, &name, &there, ret_bytes);
     } while (err == ERR_BEHIND);
     return err;
 }

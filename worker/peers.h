@@ -12,6 +12,7 @@
 #ifndef ROOST_WORKER_PEERS_H
 #define ROOST_WORKER_PEERS_H
 
+#include "worker/boundary_sums.h"
 #include "worker/peers_options.h"
 
 struct peers;
@@ -57,6 +58,8 @@ enum err peers_give(struct peers *peers, const struct executor_value *value,
  * another size, or not its digest. ERR_BUSY: peers that do not answer hold all credits. */
 enum err peers_take(struct peers *peers, const struct executor_value *value,
                     void *ret_bytes) MUST_USE;
+/* Sums of what passed since the last call, which begins the next ones. */
+void peers_sums(struct peers *peers, struct boundary_sums *ret_sums);
 /* The member that the newest error of peers_take() is about; 0: none. */
 uint64_t peers_blamed(const struct peers *peers);
 

@@ -5,6 +5,7 @@
 #include "common/ring.h"
 #include "common/thread.h"
 #include "common/time.h"
+#include "worker/boundary_sums.h"
 #include "worker/outbox.h"
 #include "worker/peers_options.h"
 #include "worker/wants.h"
@@ -39,6 +40,7 @@ struct peers {
     _Atomic uint64_t taken_bytes, kept_bytes, blamed;
 
     struct digest_fast digest; /* this and the rest: the compute thread's */
+    struct boundary_sums sums;
     struct connection *connections;
 };
 

@@ -132,6 +132,8 @@ static void compute_ticket(struct worker *worker, const struct worker_task *task
         event.computed.cost = worker_meter_cost(worker);
     event.computed.place = task->place;
     result->blamed = worker->blamed;
+    if (worker->peers != NULL)
+        peers_sums(worker->peers, &result->sums);
     if (worker->run.async && ticket->kind == TICKET_TRAIN && result->err == ERR_OK)
         result->scale =
             whole_scale(&worker->run.scaling, worker->run.spec.optimizer.clip_norm, loss.samples);

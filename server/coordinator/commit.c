@@ -7,6 +7,7 @@
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/phase.h"
+#include "server/coordinator/said.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
@@ -149,6 +150,7 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
     moves_apply(coordinator);
     steps_next(run);
     audits_decided(coordinator, commit.step);
+    said_decided(run, commit.step);
     if (run->settings.async)
         window_sealed(run, commit.step);
     commit_open_version(coordinator);

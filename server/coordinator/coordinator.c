@@ -18,6 +18,7 @@
 #include "server/coordinator/start.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
+#include "server/coordinator/wrong_bits.h"
 #include "server/member/proof.h"
 
 #include <stdlib.h>
@@ -622,6 +623,12 @@ static void complete_place(struct coordinator *coordinator, uint64_t now_ms, str
 {
     struct ticket ticket;
     struct validation_result result;
+    const struct gang *gang = places_completes(&coordinator->run, member, request);
+    if (gang != NULL)
+        wrong_bits_said(coordinator, now_ms, gang, member->stage, request);
+    member = members_find(&coordinator->members, request->member);
+    if (member == NULL) /* it was expelled just now */
+        return;
     if (!places_complete(coordinator, now_ms, member, request, &ticket, &result))
         return;
     uint32_t done = take_done(coordinator, now_ms, member, &ticket, &result);

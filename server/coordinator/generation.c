@@ -6,6 +6,7 @@
 #include "server/coordinator/moves.h"
 #include "server/coordinator/owners.h"
 #include "server/coordinator/phase.h"
+#include "server/coordinator/said.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/succession.h"
@@ -181,6 +182,7 @@ static enum err begin_generation(struct coordinator *coordinator, uint64_t now_m
     window_forget(run);
     tickets_drop_all(&run->tickets, now_ms);
     audits_forget(coordinator);
+    said_forget(run);
     moves_forget(coordinator);
     owners_count_change(run);
     expel_all(coordinator);

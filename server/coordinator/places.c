@@ -393,6 +393,15 @@ uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const str
     return 1;
 }
 
+const struct gang *places_completes(const struct run *run, const struct member *member,
+                                    const struct complete_request *request)
+{
+    const struct gang *gang = gangs_find(&run->gangs, request->ticket.attempt);
+    bool holds = gang != NULL && member->lease == request->ticket.attempt &&
+                 gang->places[member->stage].member == member->id;
+    return holds && !gang->places[member->stage].done && request->outcome == ERR_OK ? gang : NULL;
+}
+
 bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                      const struct complete_request *request, struct ticket *ret_ticket,
                      struct validation_result *ret_result)

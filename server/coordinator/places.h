@@ -29,6 +29,9 @@
 /* Fills empty places and grants what is free. */
 void places_grant(struct coordinator *coordinator, uint64_t now_ms);
 
+/* The gang of which the member completes its place with that request; NULL: of none. */
+const struct gang *places_completes(const struct run *run, const struct member *member,
+                                    const struct complete_request *request);
 /* The member says how its place ended. True: all places of the lease are complete: *ret_ticket, which
  * its gang holds, is done, and *ret_result is of its validation. */
 bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct member *member,

@@ -154,6 +154,22 @@ struct audits {
     uint64_t chosen, agreed, differed, not_compared;
 };
 
+/* What places said of the values that passed there (said.c). */
+enum { SAID_PUSHES_MAX = 64 };
+
+struct said {
+    uint32_t steps;           /* that have a place */
+    struct statement **heads; /* by step % steps and first slot; NULL: a lease has one place */
+    uint32_t count;           /* of all */
+    uint32_t push_count;
+    struct said_push { /* brought by members that have not said yet what they had */
+        uint64_t step;
+        struct node node;
+        uint64_t first, second; /* members */
+        uint32_t chunk;
+    } pushes[SAID_PUSHES_MAX];
+};
+
 /* That the run is to go back to before what a wrong worker brought (audit_rewind.c). */
 struct audit_rewind {
     bool wanted;
@@ -203,6 +219,7 @@ struct run {
     struct unreachable unreachable; /* places.c */
     struct window window;
     struct audits audits;
+    struct said said;
     struct audit_rewind rewind;
     struct validation validation;
 

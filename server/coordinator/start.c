@@ -7,6 +7,7 @@
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/moves.h"
+#include "server/coordinator/said.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
 #include "server/coordinator/succession.h"
@@ -23,6 +24,7 @@ void start_release(struct run *run)
     steps_release(run);
     window_release(run);
     audits_release(run);
+    said_release(run);
     tickets_release(&run->tickets);
     gangs_release(&run->gangs);
     validation_release(&run->validation);
@@ -109,6 +111,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
     TRY(steps_init(run));
     TRY(window_init(run));
     TRY(audits_init(run));
+    TRY(said_init(run));
     TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
     TRY(tickets_init(&run->tickets, &tickets));
     TRY(gangs_init(&run->gangs, run->settings.place_count > 1 ? run->settings.place_count : 0,

@@ -5,8 +5,18 @@
 #include "server/coordinator/audits.h"
 #include "server/coordinator/expel.h"
 #include "server/coordinator/generation.h"
+#include "server/coordinator/said.h"
 
 #include <string.h>
+
+/* That two members' bits differ. */
+struct difference {
+    uint64_t first, second;
+    uint64_t step;
+    const char *what;   /* "chunk", "boundary", */
+    uint32_t which;     /* its number */
+    const char *source; /* " server=…" in the log */
+};
 
 /* One side of a difference. */
 struct side {
@@ -39,7 +49,7 @@ static bool contradicted_before(const struct members *members, const struct side
 
 /* Notes the contradiction. Returns whether it is news. */
 static bool contradict(struct side *side, const struct side *other,
-                       const struct server_report *report)
+                       const struct difference *difference)
 {
     if (side->member == NULL)
         return false;
@@ -48,8 +58,9 @@ static bool contradict(struct side *side, const struct side *other,
         return false;
     side->member->contradicted_by = other->own;
     snprintf(side->member->reason, sizeof side->member->reason,
-             "other bits than worker %.40s: step %llu chunk %u; one of the two is wrong",
-             or_gone(other), (unsigned long long)report->wrong_bits.step, report->wrong_bits.chunk);
+             "other bits than worker %.40s: step %llu %s %u; one of the two is wrong",
+             or_gone(other), (unsigned long long)difference->step, difference->what,
+             difference->which);
     return true;
 }
 
@@ -110,44 +121,107 @@ static void find_guilty(struct coordinator *coordinator, uint64_t now_ms, const 
 /* One member brought two sums of one name. That is no opinion of anybody else: it is wrong
  * itself. */
 static void contradicts_itself(struct coordinator *coordinator, uint64_t now_ms,
-                               const struct server_report *report)
+                               const struct difference *difference)
 {
-    struct member *member = members_find(&coordinator->members, report->wrong_bits.member);
+    struct member *member = members_find(&coordinator->members, difference->second);
     char why[MEMBERS_REASON_BYTES];
     if (member == NULL)
         return;
-    snprintf(why, sizeof why, "other bits than it brought before: step %llu chunk %u",
-             (unsigned long long)report->wrong_bits.step, report->wrong_bits.chunk);
-    expel(coordinator, now_ms, member, report->wrong_bits.step, why);
+    snprintf(why, sizeof why, "other bits than it brought before: step %llu %s %u",
+             (unsigned long long)difference->step, difference->what, difference->which);
+    expel(coordinator, now_ms, member, difference->step, why);
+}
+
+/* Whether nobody is to be judged by what differs between the two. */
+static bool is_settled(const struct coordinator *coordinator, uint64_t first, uint64_t second)
+{
+    return coordinator->run.settings.numerics_any ||
+           members_end(&coordinator->members, first) == MEMBER_WRONG_BITS ||
+           members_end(&coordinator->members, second) == MEMBER_WRONG_BITS;
+}
+
+static void judge_two(struct coordinator *coordinator, uint64_t now_ms,
+                      const struct difference *difference)
+{
+    struct members *members = &coordinator->members;
+    if (difference->first == difference->second) {
+        contradicts_itself(coordinator, now_ms, difference);
+        return;
+    }
+    struct side second = side_of(coordinator, difference->second);
+    struct side first = side_of(coordinator, difference->first);
+    bool second_before = contradicted_before(members, &second, &first);
+    bool first_before = contradicted_before(members, &first, &second);
+    bool second_news = contradict(&second, &first, difference);
+    bool first_news = contradict(&first, &second, difference);
+    if (second_news || first_news)
+        effects_log(&coordinator->effects, true,
+                    "bits differ  worker=\"%s\" counted=\"%s\"%s step=%llu %s=%u err=WRONG_BITS "
+                    "next=watch both",
+                    or_gone(&second), or_gone(&first), difference->source,
+                    (unsigned long long)difference->step, difference->what, difference->which);
+    if (second_before != first_before)
+        find_guilty(coordinator, now_ms, second_before ? &second : &first,
+                    second_before ? &first : &second, difference->step);
+}
+
+/* ---- what servers report ---- */
+
+/* Who brought other sums of a place may have had other inputs, and be right. */
+static bool had_equal_inputs(struct coordinator *coordinator, const struct server_report *report)
+{
+    const struct said_difference push = {.kind = SAID_PUSHED,
+                                         .first = report->wrong_bits.first_member,
+                                         .second = report->wrong_bits.member,
+                                         .step = report->wrong_bits.step,
+                                         .node = report->wrong_bits.node,
+                                         .which = report->wrong_bits.chunk};
+    return coordinator->run.gangs.places == 0 || said_pushed(&coordinator->run, &push);
 }
 
 void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
                        const struct server_entry *server, const struct server_report *report)
 {
-    struct members *members = &coordinator->members;
-    if (coordinator->run.settings.numerics_any ||
-        members_end(members, report->wrong_bits.member) == MEMBER_WRONG_BITS ||
-        members_end(members, report->wrong_bits.first_member) == MEMBER_WRONG_BITS)
+    char source[MEMBERS_REASON_BYTES];
+    const struct difference difference = {.first = report->wrong_bits.first_member,
+                                          .second = report->wrong_bits.member,
+                                          .step = report->wrong_bits.step,
+                                          .what = "chunk",
+                                          .which = report->wrong_bits.chunk,
+                                          .source = source};
+    if (is_settled(coordinator, difference.first, difference.second))
         return; /* one of the two is known to be wrong already */
-    if (report->wrong_bits.member == report->wrong_bits.first_member) {
-        contradicts_itself(coordinator, now_ms, report);
+    snprintf(source, sizeof source, " server=%s", server->name);
+    if (difference.first != difference.second)
+        audits_differ(&coordinator->run, difference.step, report->wrong_bits.node);
+    if (had_equal_inputs(coordinator, report))
+        judge_two(coordinator, now_ms, &difference);
+}
+
+/* ---- what places say ---- */
+
+static void judge_said(struct coordinator *coordinator, uint64_t now_ms,
+                       const struct said_difference *said)
+{
+    const struct difference difference = {
+        .first = said->first,
+        .second = said->second,
+        .step = said->step,
+        .what = said->kind == SAID_PUSHED ? "chunk" : "boundary",
+        .which = said->which,
+        .source = said->kind == SAID_PASSED ? " between=neighbours" : "",
+    };
+    if (is_settled(coordinator, said->first, said->second))
         return;
-    }
-    audits_differ(&coordinator->run, report->wrong_bits.step, report->wrong_bits.node);
-    struct side second = side_of(coordinator, report->wrong_bits.member);
-    struct side first = side_of(coordinator, report->wrong_bits.first_member);
-    bool second_before = contradicted_before(members, &second, &first);
-    bool first_before = contradicted_before(members, &first, &second);
-    bool second_news = contradict(&second, &first, report);
-    bool first_news = contradict(&first, &second, report);
-    if (second_news || first_news)
-        effects_log(
-            &coordinator->effects, true,
-            "bits differ  worker=\"%s\" counted=\"%s\" server=%s step=%llu chunk=%u err=WRONG_BITS "
-            "next=watch both",
-            or_gone(&second), or_gone(&first), server->name,
-            (unsigned long long)report->wrong_bits.step, report->wrong_bits.chunk);
-    if (second_before != first_before)
-        find_guilty(coordinator, now_ms, second_before ? &second : &first,
-                    second_before ? &first : &second, report->wrong_bits.step);
+    audits_differ(&coordinator->run, said->step, said->node);
+    judge_two(coordinator, now_ms, &difference);
+}
+
+void wrong_bits_said(struct coordinator *coordinator, uint64_t now_ms, const struct gang *gang,
+                     uint32_t stage, const struct complete_request *request)
+{
+    struct said_difference differences[SAID_DIFFERENCES_MAX];
+    uint32_t count = said_add(&coordinator->run, gang, stage, request, differences);
+    for (uint32_t i = 0; i < count; i++)
+        judge_said(coordinator, now_ms, &differences[i]);
 }

@@ -14,6 +14,10 @@
  * wrong one had tickets, and below which step an audit of it agreed (audits.h). It stays counted,
  * or the run goes back to before it (audit_rewind.h).
  *
+ * In a run with stages two pushes of one name differ also because somebody before in the line
+ * computed wrongly. There the places' boundaries tell whose inputs were equal (said.h): only those
+ * two contradict each other. So do neighbours, one of whom did not take what the other gave.
+ *
  * Where the run allows workers of other numerics (`numerics: any`), bits differ by nature, and
  * nothing is reported. */
 #ifndef ROOST_SERVER_COORDINATOR_WRONG_BITS_H
@@ -24,5 +28,9 @@
 /* `report` is a server's WRONG_BITS. */
 void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
                        const struct server_entry *server, const struct server_report *report);
+/* The member of that place of the gang says that it is complete, and what passed there (said.h).
+ * Members may be expelled: the gang may be over afterwards. */
+void wrong_bits_said(struct coordinator *coordinator, uint64_t now_ms, const struct gang *gang,
+                     uint32_t stage, const struct complete_request *request);
 
 #endif

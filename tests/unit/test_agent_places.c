@@ -81,10 +81,14 @@ static uint64_t finish_place(struct agent_fixture *f, const struct lease *lease)
     uint32_t stage = lease->reply.place.stage;
     pull_all(f);
     agent_gradient(f->agent, f->now_ms, stage, lease->reply.ticket.node);
-    agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_OK});
+    agent_computed(
+        f->agent, f->now_ms,
+        &(struct agent_result){.err = ERR_OK, .sums = {1, {{1, VALUE_FORWARD, true, 1, 77}}}});
     look(f);
     ack_all(f);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, ERR_OK);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.boundary_count, 1);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.boundaries[0].sum, 77);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.place.stage, stage);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.place.stages, 2);
     return seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;

@@ -1,6 +1,7 @@
 /* What passes between places: which two, in which order, under which name. */
 #include "tests/unit/mesh_fixture.h"
 
+#include "worker/boundary_sums.h"
 #include "worker/program/mesh.h"
 
 static bool is_way(enum act act, enum value_way way)
@@ -130,4 +131,22 @@ TEST_F(values_follow_each_other_to_the_end_of_the_half, mesh, .schedule = SCHEDU
     name.slot = 3;
     assert_true(boundaries_next(&f->boundaries, &f->ticket, &name));
     assert_false(boundaries_next(&f->boundaries, &f->ticket, &name));
+}
+
+/* ---- what a place says of them ---- */
+
+TEST(a_sum_is_of_one_boundary_one_way_and_one_direction)
+{
+    struct boundary_sums sums = {0}, other = {0};
+    const struct boundary_sum values[] = {
+        {2, VALUE_FORWARD, true, 1, 10}, {2, VALUE_FORWARD, true, 1, UINT64_MAX},
+        {2, VALUE_FORWARD, false, 1, 1}, {2, VALUE_BACKWARD, true, 1, 2},
+        {2, VALUE_FORWARD, true, 3, 3},  {1, VALUE_FORWARD, true, 1, 4}};
+    for (size_t i = 0; i < 6; i++)
+        boundary_sums_add(&sums, &values[i]);
+    assert_int_equal(sums.count, 5);
+    assert_int_equal(sums.list[0].sum, 9);
+    boundary_sums_add(&other, &values[1]);
+    boundary_sums_add(&other, &values[0]); /* in whatever order they passed */
+    assert_int_equal(other.list[0].sum, 9);
 }

@@ -321,6 +321,178 @@ TEST_F(a_faster_copy_ends_the_first_lease, places, .c.steps = 4, .c.whole_steps 
     assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
 }
 
+/* ---- what passed between the places (said.h) ---- */
+
+/* Member i completes its place: it took `in`, and gave `out`, over the one boundary. */
+static void says(struct places_fixture *f, uint32_t i, const struct acquire_reply *reply,
+                 uint64_t in, uint64_t out)
+{
+    bool below = reply->place.stage == 0;
+    const struct boundary_sum sums[] = {
+        {1, below ? VALUE_BACKWARD : VALUE_FORWARD, false, below ? 1 : 0, in},
+        {1, below ? VALUE_FORWARD : VALUE_BACKWARD, true, below ? 1 : 0, out}};
+    const struct complete_request request = {.member = f->m[i],
+                                             .secret = secret_of(f->m[i]),
+                                             .ticket = reply->ticket,
+                                             .place = reply->place,
+                                             .boundary_count = 2,
+                                             .boundaries = sums};
+    assert_int_equal(say_complete(&f->c, &request), ERR_OK);
+}
+
+/* a and b have a node, c and d a copy of it. */
+static void lease_copy(struct places_fixture *f, struct acquire_reply ret_first[static PLACES],
+                       struct acquire_reply ret_copy[static PLACES])
+{
+    lease(f, 0, 1, ret_first);
+    f->c.now_ms += LEASE_MS - 1;
+    for (uint32_t i = 0; i < JOINED; i++)
+        assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i]), ERR_OK);
+    f->c.now_ms += 1; /* overdue */
+    lease(f, 2, 3, ret_copy);
+}
+
+/* That one worker's bits are not the other's. */
+static bool is_contradicted(const struct places_fixture *f, uint32_t i, const char *by)
+{
+    struct coordinator_member member;
+    char worker[32];
+    snprintf(worker, sizeof worker, "worker %s:", by);
+    assert_true(coordinator_member(f->c.coordinator, i, &member));
+    return strstr(member.reason, worker) != NULL;
+}
+
+static bool is_named(const struct places_fixture *f, uint32_t i)
+{
+    struct coordinator_member member;
+    assert_true(coordinator_member(f->c.coordinator, i, &member));
+    return member.reason[0] != 0;
+}
+
+/* A server holds the sums of `first`, and others came from `second`. */
+static void pushes_differ(struct places_fixture *f, const struct acquire_reply *reply,
+                          uint32_t first, uint32_t second)
+{
+    struct server_report wrong = {.kind = SERVER_WRONG_BITS};
+    wrong.wrong_bits.member = f->m[second];
+    wrong.wrong_bits.first_member = f->m[first];
+    wrong.wrong_bits.step = reply->ticket.step;
+    wrong.wrong_bits.node = reply->ticket.node;
+    wrong.wrong_bits.chunk = reply->place.stage;
+    assert_int_equal(report(&f->c, 0, wrong), ERR_OK);
+}
+
+TEST_F(s2_of_two_with_equal_inputs_and_other_outputs_one_is_wrong, places, .c.steps = 4,
+       .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    lease_copy(f, first, copy);
+    says(f, 1, &first[1], 7, 8);
+    says(f, 3, &copy[1], 7, 9);
+    assert_true(is_contradicted(f, 1, "d") && is_contradicted(f, 3, "b"));
+    assert_false(is_named(f, 0) || is_named(f, 2));
+}
+
+TEST_F(s2_who_had_other_inputs_is_not_blamed_for_other_bits, places, .c.steps = 4,
+       .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    lease_copy(f, first, copy);
+    pushes_differ(f, &copy[1], 1, 3); /* before anybody knows of inputs */
+    says(f, 1, &first[1], 7, 8);
+    says(f, 3, &copy[1], 17, 18);
+    pushes_differ(f, &copy[1], 1, 3);
+    assert_false(is_named(f, 1) || is_named(f, 3));
+}
+
+TEST_F(s2_the_first_place_with_other_outputs_is_named, places, .c.steps = 4, .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    lease_copy(f, first, copy);
+    says(f, 0, &first[0], 8, 7);
+    says(f, 2, &copy[0], 18, 17);
+    assert_true(is_contradicted(f, 0, "c") && is_contradicted(f, 2, "a"));
+    says(f, 3, &copy[1], 17, 18);
+    assert_false(is_named(f, 1) || is_named(f, 3));
+}
+
+TEST_F(s2_who_pushes_other_sums_of_equal_inputs_is_named, places, .c.steps = 4,
+       .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    lease_copy(f, first, copy);
+    pushes_differ(f, &copy[1], 1, 3);
+    says(f, 1, &first[1], 7, 8);
+    assert_false(is_named(f, 1));
+    says(f, 3, &copy[1], 7, 8);
+    assert_true(is_contradicted(f, 1, "d") && is_contradicted(f, 3, "b"));
+}
+
+TEST_F(s2_of_neighbours_that_say_other_things_one_is_wrong, places, .c.steps = 4,
+       .c.whole_steps = true)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    says(f, 0, &replies[0], 8, 7);
+    says(f, 1, &replies[1], 6, 8);
+    assert_true(is_contradicted(f, 0, "b") && is_contradicted(f, 1, "a"));
+}
+
+/* b may have taken from a what c did not give. */
+TEST_F(s2_neighbours_of_a_place_that_was_filled_again_are_not_compared, places, .c.steps = 4,
+       .c.whole_steps = true)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    lose(f, 0);
+    ask(f, 2);
+    const struct acquire_reply again = answer(&f->c, f->m[2]);
+    says(f, 2, &again, 8, 7);
+    says(f, 1, &replies[1], 6, 8);
+    assert_int_equal(status(&f->c).member_count, JOINED - 1);
+    for (uint32_t i = 0; i < JOINED - 1; i++)
+        assert_false(is_named(f, i));
+}
+
+TEST_F(s2_who_fills_a_place_gives_what_was_given_before, places, .c.steps = 4,
+       .c.whole_steps = true)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    says(f, 0, &replies[0], 8, 7);
+    lose(f, 0);
+    ask(f, 2);
+    const struct acquire_reply again = answer(&f->c, f->m[2]);
+    says(f, 2, &again, 8, 6);
+    assert_true(is_contradicted(f, 1, "a")); /* c is the second of those who are there */
+}
+
+TEST_F(s2_whom_two_others_contradict_is_expelled, places, .c.steps = 4, .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    lease_copy(f, first, copy);
+    says(f, 1, &first[1], 7, 8);
+    says(f, 3, &copy[1], 7, 9);
+    lose(f, 1);
+    ask(f, 4);
+    const struct acquire_reply third = answer(&f->c, f->m[4]);
+    says(f, 4, &third, 7, 8);
+    assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[3]);
+}
+
+/* A worker of an older version says nothing. */
+TEST_F(s2_what_was_not_said_is_not_compared, places, .c.steps = 4, .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    lease_copy(f, first, copy);
+    pushes_differ(f, &copy[1], 1, 3);
+    done(f, 1, &first[1], ERR_OK);
+    says(f, 3, &copy[1], 7, 9);
+    says(f, 0, &first[0], 8, 7);
+    for (uint32_t i = 0; i < JOINED; i++)
+        assert_false(is_named(f, i));
+}
+
 TEST_F(the_last_place_brings_what_a_piece_is_worth, places, .c.steps = 2, .c.validated = true)
 {
     struct acquire_reply replies[PLACES];

@@ -193,6 +193,28 @@ TEST_F(values_pass_in_either_order, peers)
     both_orders(f);
 }
 
+/* Both ends say the same of what passed, each once a ticket. */
+TEST_F(both_ends_sum_what_passed, peers)
+{
+    struct boundary_sums given, taken, none;
+    grant(f, GIVES);
+    grant(f, TAKES);
+    for (uint32_t i = 0; i < 2; i++) {
+        give(f, i);
+        assert_int_equal(take(f, i), ERR_OK);
+    }
+    peers_sums(f->peers[GIVES], &given);
+    peers_sums(f->peers[TAKES], &taken);
+    assert_int_equal(given.count, 1);
+    assert_int_equal(taken.count, 1);
+    assert_true(given.list[0].given && !taken.list[0].given);
+    assert_int_equal(given.list[0].stage, 2);
+    assert_int_equal(taken.list[0].stage, 1);
+    assert_true(given.list[0].sum == taken.list[0].sum);
+    peers_sums(f->peers[GIVES], &none);
+    assert_int_equal(none.count, 0);
+}
+
 TEST_F(values_pass_in_either_order_encrypted, peers, .tls = true)
 {
     both_orders(f);
