@@ -632,11 +632,6 @@ static enum err check_mesh(struct draft *draft)
             "mesh.stage (%u) must be 1 when consistency.kind is %s, which needs the norm "
             "of a slot's whole gradient in one worker; sync, delay and ssp do not",
             spec->mesh.stages, async ? "async" : "local");
-    if (spec->mesh.stages > 1 && spec->train.audit > 0)
-        return COMPLAIN(draft, "train.audit", "mesh.stage",
-                        "train.audit (%g) must be 0 with more than one stage: second leases of "
-                        "several workers are not audited yet",
-                        spec->train.audit);
     if (spec->mesh.runs > 1 && spec->mesh.schedule != SCHEDULE_INTERLEAVED)
         return COMPLAIN(draft, "mesh.units", "mesh.schedule",
                         "mesh.units (%u) must be 1 with mesh.schedule %s; interleaved has more",

@@ -61,7 +61,8 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
         steps_granted(run, lease->step);
     if (train)
         brought_note(&member->brought, lease->step);
-    bool audited = second || (train && audits_granted(coordinator, member, lease));
+    const struct audits_holder holder = {member->id, &member, 1};
+    bool audited = second || (train && audits_granted(coordinator, &holder, lease));
     member->ticket = (struct ticket){
         .kind = lease->kind,
         .generation = run->generation,

@@ -1,6 +1,7 @@
 /* Tickets that two workers compute on purpose. */
 #include "server/coordinator/audits.h"
 
+#include "server/coordinator/said.h"
 #include "server/shard/audited.h"
 
 #include <stdlib.h>
@@ -146,6 +147,22 @@ bool audits_wait(const struct run *run)
     return run->audits.list != NULL && !ring_is_empty(run->audits.waiting);
 }
 
+static bool grant_twin(struct run *run, uint64_t now_ms, uint64_t holder, const struct audit *audit,
+                       const struct lease **ret_lease)
+{
+    const struct tickets_twin twin = {.step = audit->step,
+                                      .node = audit->node,
+                                      .version = audit->version,
+                                      .attempt = audit->first.attempt};
+    return tickets_grant_twin(&run->tickets, now_ms, holder, &twin, ret_lease);
+}
+
+static void begin_second(struct audit *audit, uint64_t holder, const struct lease *lease)
+{
+    wait_no_more(audit);
+    audit->second = (struct audit_side){holder, lease->attempt, false};
+}
+
 bool audits_grant(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
                   const struct lease **ret_lease)
 {
@@ -153,19 +170,66 @@ bool audits_grant(struct coordinator *coordinator, uint64_t now_ms, const struct
     struct ring *link = audits_wait(run) ? run->audits.waiting->behind : NULL;
     for (uint32_t i = 0; link != NULL && link != run->audits.waiting && i < AUDITS_LOOK_MAX; i++) {
         struct audit *audit = RING_ITEM(link, struct audit, link);
-        const struct tickets_twin twin = {.step = audit->step,
-                                          .node = audit->node,
-                                          .version = audit->version,
-                                          .attempt = audit->first.attempt};
         link = link->behind;
         if (!may_be_second(coordinator, audit, member) ||
-            !tickets_grant_twin(&run->tickets, now_ms, member->id, &twin, ret_lease))
+            !grant_twin(run, now_ms, member->id, audit, ret_lease))
             continue;
-        wait_no_more(audit);
-        audit->second = (struct audit_side){member->id, (*ret_lease)->attempt, false};
+        begin_second(audit, member->id, *ret_lease);
         return true;
     }
     return false;
+}
+
+/* ---- a second lease of several places ---- */
+
+struct audit *audits_waiting(const struct run *run, const struct audit *after)
+{
+    const struct ring *waiting = run->audits.waiting;
+    const struct ring *link = !audits_wait(run) ? waiting
+                              : after != NULL   ? after->link.behind
+                                                : waiting->behind;
+    return link == waiting ? NULL : RING_ITEM(link, struct audit, link);
+}
+
+/* Who has, or completed, that place of the attempt; 0: nobody. */
+static uint64_t holder_of(const struct run *run, const struct audit *audit, uint64_t attempt,
+                          uint32_t stage)
+{
+    const struct gang *gang = gangs_find(&run->gangs, attempt);
+    return gang != NULL ? gang->places[stage].member
+                        : said_by(run, audit->step, audit->node, attempt, stage);
+}
+
+bool audits_may_sit(const struct coordinator *coordinator, const struct audit *audit,
+                    const struct member *member)
+{
+    const struct run *run = &coordinator->run;
+    const struct members *members = &coordinator->members;
+    for (uint32_t stage = 0; stage < run->gangs.places; stage++) {
+        uint64_t id = holder_of(run, audit, audit->first.attempt, stage);
+        const struct member *first = members_find(members, id);
+        if (id == member->id || (first != NULL && apart(members, first, member) == 0))
+            return false;
+    }
+    return true;
+}
+
+bool audits_grant_gang(struct coordinator *coordinator, uint64_t now_ms, struct audit *audit,
+                       uint64_t gang, const struct lease **ret_lease)
+{
+    if (!grant_twin(&coordinator->run, now_ms, gang, audit, ret_lease))
+        return false;
+    begin_second(audit, gang, *ret_lease);
+    return true;
+}
+
+bool audits_other_done(const struct run *run, const struct ticket *ticket)
+{
+    const struct audit *audit = find(run, ticket->step, ticket->node);
+    if (audit == NULL)
+        return false;
+    return (audit->first.attempt == ticket->attempt && audit->second.done) ||
+           (audit->second.attempt == ticket->attempt && audit->first.done);
 }
 
 /* ---- which tickets ---- */
@@ -177,26 +241,37 @@ static bool is_watched(const struct coordinator *coordinator, const struct membe
            furthest(&coordinator->members, member) > 0;
 }
 
-bool audits_granted(struct coordinator *coordinator, struct member *member,
+/* Notes it for each who is. */
+static bool some_watched(const struct coordinator *coordinator, const struct audits_holder *holder)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < holder->count; i++) {
+        bool watched = is_watched(coordinator, holder->members[i]);
+        holder->members[i]->watched += watched ? 1 : 0;
+        any = any || watched;
+    }
+    return any;
+}
+
+bool audits_granted(struct coordinator *coordinator, const struct audits_holder *holder,
                     const struct lease *lease)
 {
     struct run *run = &coordinator->run;
+    const struct members *members = &coordinator->members;
     if (run->audits.list == NULL || lease->speculative)
         return false;
     struct audit *audit = &of_step(run, lease->step)[node_first(lease->node)];
     if (audit->begun)
         end(audit); /* of a lease that was lost */
-    bool watched = is_watched(coordinator, member);
-    if (!watched &&
+    if (!some_watched(coordinator, holder) &&
         !audited(&run->audits.mac, run->settings.audit, lease->step, node_first(lease->node)))
         return false;
-    member->watched += watched ? 1 : 0;
     *audit = (struct audit){.begun = true,
                             .step = lease->step,
                             .node = lease->node,
                             .version = lease->version,
-                            .apart = furthest(&coordinator->members, member),
-                            .first = {member->id, lease->attempt, false}};
+                            .apart = holder->count == 1 ? furthest(members, holder->members[0]) : 0,
+                            .first = {holder->holder, lease->attempt, false}};
     run->audits.chosen++;
     wait_for_second(run, audit);
     return true;
@@ -262,6 +337,16 @@ static void confirm(struct coordinator *coordinator, uint64_t id, uint64_t step)
         member->confirmed = step + 1;
 }
 
+/* Both sides agreed: in a run with stages all who completed a place of them. */
+static void confirm_both(struct coordinator *coordinator, const struct audit *audit)
+{
+    confirm(coordinator, audit->first.member, audit->step);
+    confirm(coordinator, audit->second.member, audit->step);
+    for (const struct statement *said = said_newest(&coordinator->run, audit->step, audit->node);
+         said != NULL; said = said_next(said))
+        confirm(coordinator, said->member, audit->step);
+}
+
 static void conclude(struct coordinator *coordinator, struct audit *audit)
 {
     struct audits *count = &coordinator->run.audits;
@@ -269,8 +354,7 @@ static void conclude(struct coordinator *coordinator, struct audit *audit)
         count->differed++;
     } else if (audit->first.done && audit->second.done) {
         count->agreed++;
-        confirm(coordinator, audit->first.member, audit->step);
-        confirm(coordinator, audit->second.member, audit->step);
+        confirm_both(coordinator, audit);
     } else {
         count->not_compared++;
     }
@@ -302,7 +386,8 @@ struct audit_status audits_status(const struct coordinator *coordinator)
     const struct run *run = &coordinator->run;
     double share = run->settings.audit;
     double tickets = audits_expected(share) * WRONG_IN;
-    double step_tickets = run->settings.slots * (1 + share) / coordinator->members.count;
+    uint32_t places = run->gangs.places > 0 ? run->gangs.places : 1;
+    double step_tickets = run->settings.slots * (1 + share) * places / coordinator->members.count;
     return (struct audit_status){
         .share = share,
         .chosen = run->audits.chosen,

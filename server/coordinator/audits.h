@@ -32,6 +32,13 @@
  * decided and nothing was reported. So each worker is known to have been right at some step, and
  * what it brought later is unconfirmed.
  *
+ * In a run with stages a side is a whole lease. The second one shares no member with the first, and
+ * nobody who has the same opinion as another about one of its members. It goes on when the first is
+ * over, also when the step is committed, until servers compare no more; so does the first one when
+ * the second is faster. Who fills an empty place may have sat on the other side: a second lease that
+ * loses a member is over, and another one is granted; so is a first one whose second is complete. What differs
+ * is told by the places' boundaries (said.h), and by servers.
+ *
  * Part of the coordinator's core; audits.c alone writes run->audits. */
 #ifndef ROOST_SERVER_COORDINATOR_AUDITS_H
 #define ROOST_SERVER_COORDINATOR_AUDITS_H
@@ -58,9 +65,27 @@ bool audits_wait(const struct run *run);
 /* Gives the member the second lease of an audit. False: there is none for it. */
 bool audits_grant(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
                   const struct lease **ret_lease);
-/* The member has got the first lease of a training ticket. Returns whether it is audited. */
-bool audits_granted(struct coordinator *coordinator, struct member *member,
+/* Those members have got the first lease of a training ticket, whose holder is one of them, or the
+ * number of their gang. Returns whether it is audited. */
+struct audits_holder {
+    uint64_t holder;
+    struct member *const *members;
+    uint32_t count;
+};
+bool audits_granted(struct coordinator *coordinator, const struct audits_holder *holder,
                     const struct lease *lease);
+
+/* Of several places: the audits that wait for a second lease, the oldest first; NULL: no more. */
+struct audit *audits_waiting(const struct run *run, const struct audit *after);
+/* Whether the member may have a place of the second lease. */
+bool audits_may_sit(const struct coordinator *coordinator, const struct audit *audit,
+                    const struct member *member);
+/* The gang of that number has the second lease. False: the ticket is not leased any more. */
+bool audits_grant_gang(struct coordinator *coordinator, uint64_t now_ms, struct audit *audit,
+                       uint64_t gang, const struct lease **ret_lease);
+/* Whether the lease is one side of an audit, and the other one is complete. */
+bool audits_other_done(const struct run *run, const struct ticket *ticket);
+
 /* The ticket is complete: its pushes are acknowledged. */
 void audits_done(struct run *run, const struct ticket *ticket);
 /* A lease ended without that; attempt 0: all of the member's. */

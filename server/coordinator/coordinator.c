@@ -519,6 +519,8 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
         send_ticket(coordinator, member);
         return ERR_OK;
     }
+    if (again && places_late(run, member->ticket.attempt))
+        (void)places_lost(coordinator, now_ms, member); /* it has never begun */
     member->ticket.attempt = 0;
     members_park(&coordinator->members, member, now_ms + request->wait_ms);
     run_due(coordinator, member->parked_until_ms);
@@ -631,6 +633,8 @@ static void complete_place(struct coordinator *coordinator, uint64_t now_ms, str
         return;
     if (!places_complete(coordinator, now_ms, member, request, &ticket, &result))
         return;
+    if (ticket.kind == TICKET_TRAIN)
+        audits_done(&coordinator->run, &ticket);
     uint32_t done = take_done(coordinator, now_ms, member, &ticket, &result);
     places_done(coordinator, now_ms, &ticket, done);
 }
@@ -649,9 +653,10 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
     if (!was_granted(coordinator, request))
         return ERR_NO_GRANT;
     bool train = ticket->kind == TICKET_TRAIN, async = train && run->settings.async;
-    if (train && request->outcome == ERR_OK)
+    if (train && request->outcome == ERR_OK && run->gangs.places == 0)
         audits_done(run, ticket);
-    if (!run_active(run) || (!async && ticket->step < run->steps.version))
+    bool late = !async && ticket->step < run->steps.version;
+    if (!run_active(run) || (late && !places_late(run, ticket->attempt)))
         return ERR_OK; /* the step was committed without it */
     if (run->gangs.places > 0)
         complete_place(coordinator, now_ms, member, request);

@@ -45,6 +45,23 @@ static bool is_older(const struct gang *a, const struct gang *b)
     return node_first(a->ticket.node) < node_first(b->ticket.node);
 }
 
+static void insert(struct gangs *gangs, struct gang *gang)
+{
+    uint32_t at = gangs->count++;
+    for (; at > 0 && is_older(gang, gangs->list[at - 1]); at--)
+        gangs->list[at] = gangs->list[at - 1];
+    gangs->list[at] = gang;
+}
+
+static void take_out(struct gangs *gangs, const struct gang *gang)
+{
+    uint32_t at = 0;
+    while (gangs->list[at] != gang)
+        at++;
+    gangs->count--;
+    memmove(gangs->list + at, gangs->list + at + 1, (gangs->count - at) * sizeof *gangs->list);
+}
+
 struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t generation,
                        uint64_t step)
 {
@@ -61,29 +78,32 @@ struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t 
                    .version = lease->version,
                    .node = lease->node,
                    .attempt = lease->attempt},
-        .copy = lease->speculative,
+        .copy = lease->speculative || lease->audit,
         .number = ++gangs->numbers,
         .empty_count = gangs->places,
         .places = (struct gang_place *)(gang + 1),
     };
-    uint32_t at = gangs->count++;
-    for (; at > 0 && is_older(gang, gangs->list[at - 1]); at--)
-        gangs->list[at] = gangs->list[at - 1];
-    gangs->list[at] = gang;
+    insert(gangs, gang);
     id_table_add(&gangs->by_attempt, lease->attempt, gang);
     return gang;
 }
 
 void gangs_remove(struct gangs *gangs, struct gang *gang)
 {
-    uint32_t at = 0;
-    while (gangs->list[at] != gang)
-        at++;
-    gangs->count--;
+    take_out(gangs, gang);
+    gangs->late_count -= gang->late ? 1 : 0;
     gangs->numbers++; /* its end is a change, newer than all before */
-    memmove(gangs->list + at, gangs->list + at + 1, (gangs->count - at) * sizeof *gangs->list);
     id_table_take(&gangs->by_attempt, gang->ticket.attempt);
     free(gang);
+}
+
+void gangs_make_late(struct gangs *gangs, struct gang *gang)
+{
+    check(!gang->late && gang->audited);
+    take_out(gangs, gang);
+    gang->copy = gang->late = true;
+    gangs->late_count++;
+    insert(gangs, gang);
 }
 
 struct gang *gangs_find(const struct gangs *gangs, uint64_t attempt)
@@ -158,13 +178,17 @@ static void check_gang(const struct gangs *gangs, const struct gang *gang)
     check(empty == gang->empty_count && done == gang->done_count);
     check(empty < gangs->places);
     check(gang->number <= gangs->numbers);
+    check(!gang->late || (gang->audited && gang->copy)); /* 3 */
     check(gangs_find(gangs, gang->ticket.attempt) == gang);
 }
 
 void gangs_check(const struct gangs *gangs)
 {
+    uint32_t late = 0;
     for (uint32_t i = 0; i < gangs->count; i++) {
         check_gang(gangs, gangs->list[i]);
+        late += gangs->list[i]->late ? 1 : 0;
         check(i == 0 || !is_older(gangs->list[i], gangs->list[i - 1])); /* 1 */
     }
+    check(late == gangs->late_count);
 }

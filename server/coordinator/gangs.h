@@ -5,7 +5,8 @@
  * Pure; one owner. Invariants (gangs_check):
  *  1 the list ascends by age: a lease is as old as its node, and a copy is younger than every first
  *    lease (S1);
- *  2 an empty place is not done (S4); empty_count and done_count count them; somebody is there. */
+ *  2 an empty place is not done (S4); empty_count and done_count count them; somebody is there;
+ *  3 who is late is an audit's copy, and late_count counts them. */
 #ifndef ROOST_SERVER_COORDINATOR_GANGS_H
 #define ROOST_SERVER_COORDINATOR_GANGS_H
 
@@ -18,6 +19,8 @@ struct gang {
     struct ticket ticket; /* of the lease, granted to nobody */
     bool copy;            /* of a node that an older lease has */
     bool lost;            /* a place's member is gone, and no place was filled since */
+    bool audited;         /* a side of an audit: it goes on when the other one is over */
+    bool late;            /* its step is committed, and what it brings is compared still */
     uint64_t number;      /* rises with each change of its places (S7) */
     uint32_t empty_count, done_count;
     struct validation_result result; /* of the place that has the last unit */
@@ -32,6 +35,7 @@ struct gang {
 struct gangs {
     uint32_t places; /* of a lease; 0: leases have one member each, and there are no gangs */
     uint32_t count, count_max;
+    uint32_t late_count;
     struct gang **list; /* the oldest first */
     struct id_table by_attempt;
     uint64_t ids, numbers; /* the newest */
@@ -48,6 +52,8 @@ uint64_t gangs_next_id(const struct gangs *gangs);
 struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t generation,
                        uint64_t step);
 void gangs_remove(struct gangs *gangs, struct gang *gang);
+/* The ticket's lease is over, and the gang goes on, younger than every first lease. */
+void gangs_make_late(struct gangs *gangs, struct gang *gang);
 struct gang *gangs_find(const struct gangs *gangs, uint64_t attempt); /* NULL: it is over */
 
 /* The place, which is empty, has that member. */

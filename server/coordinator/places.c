@@ -1,5 +1,6 @@
 #include "server/coordinator/places.h"
 
+#include "server/coordinator/audits.h"
 #include "server/coordinator/brought.h"
 #include "server/coordinator/seating.h"
 #include "server/coordinator/send.h"
@@ -18,10 +19,16 @@ static bool may_compute(const struct member *member)
     return member->address[0] != 0;
 }
 
+bool places_late(const struct run *run, uint64_t attempt)
+{
+    const struct gang *gang = gangs_find(&run->gangs, attempt);
+    return gang != NULL && gang->late;
+}
+
 bool places_hold(const struct run *run, const struct member *member)
 {
     const struct gang *gang = gangs_find(&run->gangs, member->lease);
-    return gang != NULL && member->ticket.attempt == member->lease;
+    return gang != NULL && !gang->late && member->ticket.attempt == member->lease;
 }
 
 bool places_computes(const struct run *run, const struct member *member)
@@ -49,12 +56,15 @@ static void begin_seating(const struct run *run, const struct gang *gang,
         ret_seating->line[stage] = gang->places[stage].member;
 }
 
-/* The idle: who is free and asks for work; who waits longest first. */
-static void add_idle(const struct coordinator *coordinator, struct seating *seating)
+/* The idle: who is free and asks for work; who waits longest first. `audit`: whose second lease they
+ * may have. */
+static void add_idle(const struct coordinator *coordinator, const struct audit *audit,
+                     struct seating *seating)
 {
     for (const struct member *member = members_first_parked(&coordinator->members); member != NULL;
          member = members_next_parked(&coordinator->members, member))
-        if (is_free(&coordinator->run, member))
+        if (is_free(&coordinator->run, member) &&
+            (audit == NULL || audits_may_sit(coordinator, audit, member)))
             seating_add(seating, member->id, member->stage);
 }
 
@@ -92,6 +102,8 @@ static void end_gang(struct coordinator *coordinator, uint64_t now_ms, struct ga
 {
     struct run *run = &coordinator->run;
     tickets_drop_member(&run->tickets, now_ms, gang->id);
+    if (gang->audited)
+        audits_lost(run, gang->id, gang->ticket.attempt);
     for (uint32_t stage = 0; stage < run->gangs.places; stage++)
         if (gang->places[stage].member != 0)
             tell(coordinator, gang->places[stage].member, gang->ticket.attempt);
@@ -108,17 +120,44 @@ void places_wait(struct coordinator *coordinator, uint64_t now_ms)
     }
 }
 
-/* Every gang has a lease, and there are no others: so most calls find nothing to do. */
-void places_sweep(struct coordinator *coordinator, uint64_t now_ms)
+/* P6: servers compare what comes of a step until the next one is decided. */
+static bool is_compared(const struct run *run, const struct gang *gang)
+{
+    return gang->audited && gang->empty_count == 0 && run->phase == PHASE_STEPS &&
+           gang->ticket.generation == run->generation &&
+           gang->ticket.step + 1 == run->steps.version;
+}
+
+/* Ends the first that is to end, or makes it late. False: there is none. */
+static bool sweep_one(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
     struct gangs *gangs = &run->gangs;
-    if (gangs->places == 0 || gangs->count == run->tickets.leases.count)
+    for (uint32_t i = gangs->count; i-- > 0;) {
+        struct gang *gang = gangs->list[i];
+        bool leased = tickets_find(&run->tickets, gang->ticket.attempt) != NULL;
+        if (leased || (gang->late && is_compared(run, gang)))
+            continue;
+        if (gang->late || !is_compared(run, gang))
+            end_gang(coordinator, now_ms, gang);
+        else
+            gangs_make_late(gangs, gang);
+        return true;
+    }
+    return false;
+}
+
+/* Every gang that is not late has a lease, and there are no others: so most calls find nothing to
+ * do. */
+void places_sweep(struct coordinator *coordinator, uint64_t now_ms)
+{
+    const struct gangs *gangs = &coordinator->run.gangs;
+    const struct leases *leases = &coordinator->run.tickets.leases;
+    if (gangs->places == 0 || (gangs->late_count == 0 && gangs->count == leases->count))
         return;
-    for (uint32_t i = gangs->count; i-- > 0;)
-        if (tickets_find(&run->tickets, gangs->list[i]->ticket.attempt) == NULL)
-            end_gang(coordinator, now_ms, gangs->list[i]);
-    check(gangs->count == run->tickets.leases.count);
+    while (sweep_one(coordinator, now_ms))
+        ;
+    check(gangs->count - gangs->late_count == leases->count);
 }
 
 static void credit(struct coordinator *coordinator, const struct gang *gang, uint32_t slots)
@@ -138,10 +177,11 @@ void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct 
     if (first != NULL)
         credit(coordinator, first, slots);
     for (uint32_t i = gangs->count; i-- > 0;) {
-        const struct ticket *other = &gangs->list[i]->ticket;
+        struct gang *gang = gangs->list[i];
+        const struct ticket *other = &gang->ticket;
         if (other->kind == ticket->kind && other->step == ticket->step &&
-            node_equal(other->node, ticket->node))
-            end_gang(coordinator, now_ms, gangs->list[i]);
+            node_equal(other->node, ticket->node) && (gang == first || !gang->audited))
+            end_gang(coordinator, now_ms, gang);
     }
 }
 
@@ -163,7 +203,9 @@ static void seat(struct coordinator *coordinator, uint64_t now_ms, struct gang *
     member->ticket.also_count = place->range_count - 1;
     memcpy(member->ticket.also, place->ranges + 1,
            (place->range_count - 1) * sizeof place->ranges[0]);
-    member->ticket.grant = proof_ticket(&coordinator->key, run->settings.run, &member->ticket);
+    member->ticket.grant =
+        gang->audited ? proof_audited(&coordinator->key, run->settings.run, &member->ticket)
+                      : proof_ticket(&coordinator->key, run->settings.run, &member->ticket);
     if (train)
         brought_note(&member->brought, gang->ticket.step);
 }
@@ -195,7 +237,7 @@ static void fill(struct coordinator *coordinator, uint64_t now_ms, struct gang *
     uint32_t places = coordinator->run.gangs.places, empty_count = gang->empty_count;
     struct seating seating;
     begin_seating(&coordinator->run, gang, &seating);
-    add_idle(coordinator, &seating);
+    add_idle(coordinator, NULL, &seating);
     if (seating_fill(&seating, 0, places))
         empty_count = 0;
     for (uint32_t stage = 0; stage < places && empty_count > 0; stage++)
@@ -209,30 +251,70 @@ static void fill(struct coordinator *coordinator, uint64_t now_ms, struct gang *
     seat_all(coordinator, now_ms, gang, &seating);
 }
 
-/* S1: whole, or to nobody. */
-static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms)
+static bool take_lease(struct coordinator *coordinator, uint64_t now_ms, struct audit *audit,
+                       const struct lease **ret_lease)
+{
+    struct run *run = &coordinator->run;
+    uint64_t holder = gangs_next_id(&run->gangs);
+    uint32_t able = coordinator->members.count / run->gangs.places;
+    return audit != NULL ? audits_grant_gang(coordinator, now_ms, audit, holder, ret_lease)
+                         : tickets_grant(&run->tickets, now_ms, holder, able, ret_lease);
+}
+
+/* Whether the first lease, of those who sit there, is audited. */
+static bool is_audited(struct coordinator *coordinator, const struct seating *seating,
+                       const struct gang *gang, const struct lease *lease)
+{
+    struct member *members[WIRE_PLACES_MAX];
+    for (uint32_t stage = 0; stage < seating->places; stage++)
+        members[stage] = members_find(&coordinator->members, seating->line[stage]);
+    const struct audits_holder holder = {gang->id, members, seating->places};
+    return lease->kind == TICKET_TRAIN && audits_granted(coordinator, &holder, lease);
+}
+
+/* S1: whole, or to nobody. The second lease of an audit; NULL: what is free. */
+static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms, struct audit *audit)
 {
     struct run *run = &coordinator->run;
     struct seating seating;
     const struct lease *lease;
-    uint32_t able = coordinator->members.count / run->gangs.places;
+    if (audit == NULL && !tickets_any(&run->tickets, now_ms))
+        return false;
     begin_seating(run, NULL, &seating);
-    add_idle(coordinator, &seating);
-    if (!tickets_any(&run->tickets, now_ms) || !seating_fill(&seating, 0, run->gangs.places) ||
-        !tickets_grant(&run->tickets, now_ms, gangs_next_id(&run->gangs), able, &lease))
+    add_idle(coordinator, audit, &seating);
+    if (!seating_fill(&seating, 0, run->gangs.places) ||
+        !take_lease(coordinator, now_ms, audit, &lease))
         return false;
     bool train = lease->kind == TICKET_TRAIN;
     struct gang *gang =
         gangs_add(&run->gangs, lease, run->generation, train ? lease->step : run->steps.version);
     if (gang == NULL) { /* out of memory: later, perhaps */
+        audits_lost(run, gangs_next_id(&run->gangs), lease->attempt);
         tickets_drop_member(&run->tickets, now_ms, gangs_next_id(&run->gangs));
         return false;
     }
+    gang->audited = audit != NULL || is_audited(coordinator, &seating, gang, lease);
     if (train)
         steps_granted(run, lease->step);
     seat_all(coordinator, now_ms, gang, &seating);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     return true;
+}
+
+/* Before anything else that is free, but for what is older: servers may have no room for the audit's
+ * pushes before they have that. */
+static bool grant_second(struct coordinator *coordinator, uint64_t now_ms)
+{
+    const struct run *run = &coordinator->run;
+    struct audit *audit = audits_waiting(run, NULL);
+    for (uint32_t i = 0; audit != NULL && i < AUDITS_LOOK_MAX; i++) {
+        struct audit *next = audits_waiting(run, audit);
+        if (!tickets_older_free(&run->tickets, audit->step, node_first(audit->node)) &&
+            grant_whole(coordinator, now_ms, audit))
+            return true;
+        audit = next;
+    }
+    return false;
 }
 
 /* ---- when nobody may fill an empty place ---- */
@@ -316,7 +398,7 @@ static void forget_unreachable(struct coordinator *coordinator)
     if (run->unreachable.apart_count == 0)
         return;
     begin_seating(run, NULL, &seating);
-    add_idle(coordinator, &seating);
+    add_idle(coordinator, NULL, &seating);
     add_busy(coordinator, &seating);
     if (seating.count < seating.places || seating_fill(&seating, 0, seating.places))
         return;
@@ -326,6 +408,41 @@ static void forget_unreachable(struct coordinator *coordinator)
     unreachable_forget(&run->unreachable);
 }
 
+static struct gang *find_late(const struct gangs *gangs)
+{
+    uint32_t i = 0;
+    while (i < gangs->count && !gangs->list[i]->late)
+        i++;
+    return i < gangs->count ? gangs->list[i] : NULL;
+}
+
+/* Whether those who are free are enough for a lease, when they ask. */
+static bool could_lease(const struct coordinator *coordinator)
+{
+    struct seating seating;
+    begin_seating(&coordinator->run, NULL, &seating);
+    for (uint32_t i = 0; i < coordinator->members.count; i++) {
+        const struct member *member = coordinator->members.list[i];
+        if (is_free(&coordinator->run, member))
+            seating_add(&seating, member->id, member->stage);
+    }
+    return seating_fill(&seating, 0, seating.places);
+}
+
+/* Nobody waits for an audit: when nothing else goes on, and there is work, its members are for
+ * that. */
+static void end_late(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    struct gangs *gangs = &run->gangs;
+    struct gang *late = find_late(gangs);
+    if (late == NULL || gangs->count > gangs->late_count || !tickets_any(&run->tickets, now_ms) ||
+        could_lease(coordinator))
+        return;
+    for (; late != NULL; late = find_late(gangs))
+        end_gang(coordinator, now_ms, late);
+}
+
 void places_grant(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct gangs *gangs = &coordinator->run.gangs;
@@ -333,9 +450,11 @@ void places_grant(struct coordinator *coordinator, uint64_t now_ms)
     for (uint32_t i = 0; i < gangs->count; i++)
         if (gangs->list[i]->empty_count > 0)
             fill(coordinator, now_ms, gangs->list[i]);
-    while (gangs_oldest_empty(gangs) == NULL && grant_whole(coordinator, now_ms))
+    while (gangs_oldest_empty(gangs) == NULL &&
+           (grant_second(coordinator, now_ms) || grant_whole(coordinator, now_ms, NULL)))
         ;
     make_room(coordinator, now_ms);
+    end_late(coordinator, now_ms);
 }
 
 /* ---- the end of a place ---- */
@@ -344,8 +463,11 @@ void places_grant(struct coordinator *coordinator, uint64_t now_ms)
 static void empty_place(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
                         uint64_t member)
 {
-    struct gangs *gangs = &coordinator->run.gangs;
-    if (gangs_unseat(gangs, now_ms, gang, member) && gang->empty_count == gangs->places)
+    struct run *run = &coordinator->run;
+    if (!gangs_unseat(&run->gangs, now_ms, gang, member))
+        return;
+    bool second = gang->audited && (gang->copy || audits_other_done(run, &gang->ticket));
+    if (second || gang->empty_count == run->gangs.places)
         end_gang(coordinator, now_ms, gang);
 }
 

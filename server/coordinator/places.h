@@ -37,7 +37,8 @@ const struct gang *places_completes(const struct run *run, const struct member *
 bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                      const struct complete_request *request, struct ticket *ret_ticket,
                      struct validation_result *ret_result);
-/* All leases on that ticket's node are over, and their members have made so many slots done. */
+/* The ticket's lease is over, and so are copies of its node, but for sides of an audit. Its members
+ * have made so many slots done. */
 void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct ticket *ticket,
                  uint32_t slots);
 /* The member is gone. Returns how many places it had. */
@@ -46,10 +47,13 @@ uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const str
 void places_renamed(struct run *run, uint64_t member, uint64_t as);
 /* S7: time in which a lease waits for a member does not count until it lapses. */
 void places_wait(struct coordinator *coordinator, uint64_t now_ms);
-/* Leases that tickets ended are over. */
+/* Leases that tickets ended are over; but who audits a step that is committed goes on, until servers
+ * compare no more. */
 void places_sweep(struct coordinator *coordinator, uint64_t now_ms);
 
-/* Whether the member's lease, whose ticket is its newest, goes on. */
+/* Whether the lease of that attempt goes on although its step is committed. */
+bool places_late(const struct run *run, uint64_t attempt);
+/* Whether the member's lease, whose ticket is its newest, goes on, and its step is open. */
 bool places_hold(const struct run *run, const struct member *member);
 /* Whether the member has a place that is not done. */
 bool places_computes(const struct run *run, const struct member *member);

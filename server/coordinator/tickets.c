@@ -469,6 +469,18 @@ bool tickets_train_free(const struct tickets *tickets)
     return false;
 }
 
+bool tickets_older_free(const struct tickets *tickets, uint64_t step, uint32_t slot)
+{
+    for (uint64_t older = tickets->step; older < step && is_open(tickets, older); older++)
+        if (train_of(tickets, older)->free_count > 0)
+            return true;
+    const struct work *work = train_of(tickets, step);
+    for (uint32_t i = work->lowest; is_open(tickets, step) && i < slot && i < work->count; i++)
+        if (!work->slots[i].done && work->slots[i].holders == 0)
+            return true;
+    return false;
+}
+
 bool tickets_any(struct tickets *tickets, uint64_t now_ms)
 {
     bool any = tickets->validate.free_count > 0;

@@ -347,8 +347,6 @@ static void choose_mesh(struct scenario *scenario)
     mesh->runs = mesh->schedule == SCHEDULE_INTERLEAVED ? (uint32_t)between(&random, 1, 3) : 1;
     if (!has_mesh(scenario))
         *mesh = (struct spec_mesh){.stages = 2, .schedule = SCHEDULE_1F1B, .runs = 1};
-    scenario->spec.train.audit = 0; /* which stages do not have yet */
-    scenario->spec.train.audit_rewind = false;
     uint32_t workers = mesh->stages + (uint32_t)rand_below(&random, 5);
     if (scenario->workers < workers)
         scenario->workers = workers;

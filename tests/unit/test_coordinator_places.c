@@ -493,6 +493,181 @@ TEST_F(s2_what_was_not_said_is_not_compared, places, .c.steps = 4, .c.whole_step
         assert_false(is_named(f, i));
 }
 
+/* ---- audits: a second lease of other members ---- */
+
+#define AUDITED .c.steps = 9, .c.whole_steps = true, .c.audit = 1
+
+/* a and b have the first lease, c and d the second one. */
+static void lease_both(struct places_fixture *f, struct acquire_reply ret_first[static PLACES],
+                       struct acquire_reply ret_second[static PLACES])
+{
+    lease(f, 0, 1, ret_first);
+    lease(f, 2, 3, ret_second);
+}
+
+static bool goes_on(const struct places_fixture *f, uint32_t i)
+{
+    uint64_t attempt;
+    return coordinator_lease(f->c.coordinator, f->m[i], &attempt);
+}
+
+TEST_F(an_audit_is_a_lease_of_other_members, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    struct peer peers[WIRE_PLACES_MAX];
+    lease_both(f, first, second);
+    assert_true(node_equal(first[0].ticket.node, second[0].ticket.node));
+    assert_int_equal(first[0].ticket.step, second[0].ticket.step);
+    assert_true(first[0].ticket.attempt < second[0].ticket.attempt);
+    assert_int_equal(places_now(f, second[0].ticket.attempt, peers).peer_count, PLACES);
+    assert_int_equal(peers[0].member, f->m[2]);
+    assert_int_equal(peers[1].member, f->m[3]);
+    struct ticket plain = sign(second[0].ticket, f->m[2]);
+    assert_false(proof_same(&plain.grant, &second[0].ticket.grant)); /* for servers */
+}
+
+TEST_F(who_had_a_place_in_the_first_lease_has_none_in_the_second, places, AUDITED)
+{
+    struct acquire_reply first[PLACES];
+    lease(f, 0, 1, first);
+    done(f, 0, &first[0], ERR_OK);
+    done(f, 1, &first[1], ERR_OK);
+    ask(f, 0);
+    ask(f, 1);
+    ask(f, 2);
+    assert_false(is_answered(f, 0) || is_answered(f, 1) || is_answered(f, 2));
+    ask(f, 3);
+    assert_true(is_answered(f, 2) && is_answered(f, 3));
+}
+
+TEST_F(an_audit_goes_on_when_the_first_lease_is_over, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    says(f, 0, &first[0], 8, 7);
+    says(f, 1, &first[1], 7, 8);
+    assert_false(goes_on(f, 0));
+    assert_true(goes_on(f, 2) && goes_on(f, 3));
+    says(f, 2, &second[0], 8, 7);
+    assert_true(goes_on(f, 2));
+    says(f, 3, &second[1], 7, 8);
+    assert_false(goes_on(f, 2) || goes_on(f, 3));
+    for (uint64_t i = 0; i < 3; i++)
+        step(&f->c, i);
+    assert_int_equal(status(&f->c).audits.agreed, 1);
+}
+
+TEST_F(a_first_lease_goes_on_when_its_audit_is_faster, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    says(f, 2, &second[0], 8, 7);
+    says(f, 3, &second[1], 7, 8);
+    assert_true(goes_on(f, 0) && goes_on(f, 1));
+    lose(f, 0); /* nobody fills its place: the node is done */
+    assert_false(goes_on(f, 1));
+}
+
+TEST_F(an_audit_goes_on_until_servers_compare_no_more, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    says(f, 0, &first[0], 8, 7);
+    says(f, 1, &first[1], 7, 8);
+    step(&f->c, 0);
+    assert_true(goes_on(f, 2) && goes_on(f, 3));
+    says(f, 2, &second[0], 8, 7);
+    assert_true(goes_on(f, 2));
+    step(&f->c, 1);
+    assert_false(goes_on(f, 2) || goes_on(f, 3));
+    done(f, 3, &second[1], ERR_OK); /* too late */
+    step(&f->c, 2);
+    assert_int_equal(status(&f->c).audits.not_compared, 1);
+}
+
+/* It asks again, since it never heard: its audit would be over before it began. */
+TEST_F(who_asks_again_for_a_late_place_has_it_no_more, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    says(f, 0, &first[0], 8, 7);
+    says(f, 1, &first[1], 7, 8);
+    step(&f->c, 0);
+    f->sequence[2]--;
+    ask(f, 2);
+    assert_false(goes_on(f, 2) || goes_on(f, 3) || is_answered(f, 2));
+}
+
+/* a has gone, and b alone computes nothing. */
+TEST_F(a_late_audit_is_given_up_when_nothing_else_goes_on, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lose(f, 4);
+    lease_both(f, first, second);
+    says(f, 0, &first[0], 8, 7);
+    says(f, 1, &first[1], 7, 8);
+    lose(f, 0);
+    reduce_all(&f->c, 0);
+    commit_all(&f->c, 0);
+    assert_false(goes_on(f, 2) || goes_on(f, 3));
+}
+
+TEST_F(a_late_audit_is_compared, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    says(f, 0, &first[0], 8, 7);
+    says(f, 1, &first[1], 7, 8);
+    step(&f->c, 0);
+    says(f, 3, &second[1], 7, 9);
+    assert_true(is_contradicted(f, 1, "d") && is_contradicted(f, 3, "b"));
+    says(f, 2, &second[0], 9, 17);
+    step(&f->c, 1);
+    step(&f->c, 2);
+    assert_int_equal(status(&f->c).audits.differed, 1);
+}
+
+TEST_F(a_second_lease_that_loses_a_member_is_leased_anew, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    lose(f, 2);
+    assert_false(goes_on(f, 3));
+    lease(f, 3, 4, second);
+    assert_true(node_equal(first[0].ticket.node, second[0].ticket.node));
+    assert_int_equal(second[0].ticket.step, 0);
+    says(f, 0, &first[0], 8, 7);
+    says(f, 1, &first[1], 7, 8);
+    assert_true(goes_on(f, 3) && goes_on(f, 4));
+}
+
+/* b computes rightly, d does not, and e says so. */
+TEST_F(a_third_lease_tells_who_is_wrong, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    says(f, 0, &first[0], 8, 7);
+    says(f, 1, &first[1], 7, 8);
+    says(f, 2, &second[0], 9, 7);
+    says(f, 3, &second[1], 7, 9);
+    assert_true(is_contradicted(f, 1, "d") && is_contradicted(f, 3, "b"));
+    assert_false(is_named(f, 0) || is_named(f, 2)); /* c had d's gradient */
+    step(&f->c, 0);
+    lease(f, 2, 3, first);
+    ask(f, 0);
+    ask(f, 1); /* its opinion is known */
+    assert_false(is_answered(f, 0) || is_answered(f, 1));
+    ask(f, 4);
+    second[0] = answer(&f->c, f->m[0]);
+    second[1] = answer(&f->c, f->m[4]);
+    assert_int_equal(second[1].ticket.step, 1);
+    says(f, 3, &first[1], 5, 7);
+    says(f, 4, &second[1], 5, 6);
+    assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[3]);
+    for (uint32_t i = 0; i < JOINED - 1; i++)
+        assert_false(is_named(f, i));
+}
+
 TEST_F(the_last_place_brings_what_a_piece_is_worth, places, .c.steps = 2, .c.validated = true)
 {
     struct acquire_reply replies[PLACES];

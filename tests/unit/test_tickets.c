@@ -88,6 +88,18 @@ TEST_F(the_lowest_free_slot_is_granted_first, tickets, .slots = 4, .node_slots =
     expect_node(grant(&f->tickets, 0, 4, 9), 0, 3);
 }
 
+/* An audit's pushes find no room before that is there (places.c). */
+TEST_F(what_is_free_is_older_than_a_later_slot, tickets, .slots = 3, .node_slots = 1)
+{
+    struct lease first = grant(&f->tickets, 0, 1, 1);
+    grant(&f->tickets, 0, 2, 1);
+    assert_false(tickets_older_free(&f->tickets, 0, 1));
+    tickets_drop(&f->tickets, 0, first.attempt, 1);
+    assert_true(tickets_older_free(&f->tickets, 0, 1));
+    assert_false(tickets_older_free(&f->tickets, 0, 0));
+    assert_true(tickets_older_free(&f->tickets, 1, 0));
+}
+
 TEST_F(one_worker_gets_the_whole_step, tickets, .slots = 6)
 {
     expect_node(grant(&f->tickets, 0, 1, 1), 3, 0); /* six slots and two missing leaves */
