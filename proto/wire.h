@@ -44,6 +44,7 @@ enum {
     WIRE_ADDRESS_BYTES = 128,
     WIRE_VALUE_BYTES_MAX = 64 * 1024 * 1024, /* that passes between places */
     WIRE_ENDED_MAX = 8192,                   /* members that one command names */
+    WIRE_LACKS_MAX = 64,                     /* of which the chunk is named */
     WIRE_SLOT_WORDS_MAX = 1024,              /* a bit for each slot of a step (TREE_SLOTS_MAX) */
     WIRE_APPLIED_WORDS_MAX = 1024,           /* bits for 65,536 tickets */
     WIRE_TRANSFER_ARRAYS_MAX = 36, /* weights, states, and the versions that a delay keeps */
@@ -531,6 +532,11 @@ struct server_held {
     uint32_t attempt;       /* the newest at that cut */
 };
 
+/* A chunk's part that lacks a slot. */
+struct lack {
+    uint32_t slot, chunk, part;
+};
+
 struct server_report {
     enum server_report_kind kind;
     uint64_t boot; /* of the reporting server */
@@ -579,6 +585,8 @@ struct server_report {
             uint64_t generation, step, question; /* of the command */
             uint32_t word_count;
             const uint64_t *slots; /* bit n of word w: some chunk lacks slot 64 w + n */
+            uint32_t lack_count;
+            const struct lack *lacks; /* of the lowest of them, one for each */
         } missing;
     };
 };

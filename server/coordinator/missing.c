@@ -3,6 +3,7 @@
 
 #include "server/coordinator/advance.h"
 #include "server/coordinator/expel.h"
+#include "server/coordinator/said.h"
 #include "server/coordinator/window.h"
 
 enum { FALSE_COMPLETES_MAX = 2 };
@@ -23,6 +24,19 @@ static void count_false(struct coordinator *coordinator, uint64_t now_ms,
                      "called tickets complete that it had not pushed");
 }
 
+/* In a run with stages gangs complete slots: of its members the one whose place pushes what is
+ * missing. 0: the report does not say what is. */
+static uint64_t member_of(const struct run *run, uint64_t completed_by,
+                          const struct server_report *report, uint32_t slot)
+{
+    if (run->gangs.places == 0 || completed_by == 0)
+        return completed_by;
+    for (uint32_t i = 0; i < report->missing.lack_count; i++)
+        if (report->missing.lacks[i].slot == slot)
+            return said_to_have(run, report->missing.step, completed_by, &report->missing.lacks[i]);
+    return 0;
+}
+
 void missing_report(struct coordinator *coordinator, uint64_t now_ms,
                     const struct server_entry *server, const struct server_report *report)
 {
@@ -39,7 +53,7 @@ void missing_report(struct coordinator *coordinator, uint64_t now_ms,
         bool undone = tickets_undo(&run->tickets, report->missing.question, step, i, &id);
         if (run->settings.async && (undone || step < run->tickets.step))
             window_undo(run, step, i);
-        struct member *member = members_find(&coordinator->members, id);
+        struct member *member = members_find(&coordinator->members, member_of(run, id, report, i));
         if (member != NULL)
             count_false(coordinator, now_ms, server, member, step, i);
     }

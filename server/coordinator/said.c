@@ -100,6 +100,30 @@ uint64_t said_by(const struct run *run, uint64_t step, struct node node, uint64_
     return statement != NULL ? statement->member : 0;
 }
 
+static bool pushes_part(const struct run *run, uint32_t stage, const struct lack *lack)
+{
+    const struct coordinator_place *place = &run->settings.places[stage];
+    for (uint32_t i = 0; i < place->range_count; i++) {
+        const struct grant_range *range = &place->ranges[i];
+        if (lack->chunk - range->chunks.first < range->chunks.count &&
+            lack->part - range->parts.first < range->parts.count)
+            return true;
+    }
+    return false;
+}
+
+uint64_t said_to_have(const struct run *run, uint64_t step, uint64_t gang, const struct lack *lack)
+{
+    for (uint32_t level = 0; level <= TREE_LEVEL_MAX; level++) {
+        const struct node node = {level, lack->slot >> level}; /* that the lease may have had */
+        const struct statement *said = said_newest(run, step, node);
+        for (; said != NULL; said = said_next(said))
+            if (said->gang == gang && pushes_part(run, said->stage, lack))
+                return said->member;
+    }
+    return 0;
+}
+
 /* ---- two of one place ---- */
 
 static const struct boundary_sum *find_sum(const struct statement *statement,
@@ -310,6 +334,7 @@ static struct statement *new_statement(const struct gang *gang, uint32_t stage,
     *statement = (struct statement){.step = gang->ticket.step,
                                     .node = gang->ticket.node,
                                     .attempt = gang->ticket.attempt,
+                                    .gang = gang->id,
                                     .member = request->member,
                                     .stage = stage,
                                     .count = request->boundary_count};

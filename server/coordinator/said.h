@@ -34,7 +34,7 @@ struct statement {
     struct statement *next; /* of the same step and first slot; said_next() */
     uint64_t step;
     struct node node;
-    uint64_t attempt, member;
+    uint64_t attempt, gang, member;
     uint32_t stage;
     uint32_t count;
     struct boundary_sum sums[];
@@ -72,5 +72,7 @@ const struct statement *said_next(const struct statement *statement);
 /* Who said that it completed the place of that attempt; 0: nobody. */
 uint64_t said_by(const struct run *run, uint64_t step, struct node node, uint64_t attempt,
                  uint32_t stage);
+/* Who said that it completed the place of the gang that pushes the lack's chunk; 0: nobody. */
+uint64_t said_to_have(const struct run *run, uint64_t step, uint64_t gang, const struct lack *lack);
 
 #endif

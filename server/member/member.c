@@ -165,6 +165,8 @@ void member_thread_missing(const struct server_member *member, const struct memb
     report->missing.step = missing->step;
     report->missing.question = missing->question;
     report->missing.slots = missing->slots;
+    report->missing.lack_count = missing->lack_count;
+    report->missing.lacks = missing->lacks;
     report->missing.word_count = WIRE_SLOT_WORDS_MAX;
     while (report->missing.word_count > 0 && missing->slots[report->missing.word_count - 1] == 0)
         report->missing.word_count--;

@@ -136,6 +136,8 @@ void member_thread_committed(struct server_member *member, const struct member_c
 struct member_missing {
     uint64_t generation, step, question;
     const uint64_t *slots; /* WIRE_SLOT_WORDS_MAX words */
+    uint32_t lack_count;
+    const struct lack *lacks;
 };
 void member_thread_missing(const struct server_member *member, const struct member_missing *missing,
                            struct member_effects *ret_effects);

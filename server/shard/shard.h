@@ -308,6 +308,10 @@ struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct p
  * step is looked at: before the commit of an earlier one nobody knows whose chunks a later one has.
  * async: the tickets that a chunk has not taken; *step goes back to the oldest step of such. */
 bool shard_missing(const struct shard *shard, uint64_t *step, uint64_t *ret_slots);
+/* Of the lowest slots that shard_missing() found in that step, one chunk's part each that lacks it.
+ * Returns how many; async: none. */
+uint32_t shard_lacks(const struct shard *shard, uint64_t step,
+                     struct lack ret_lacks[static WIRE_LACKS_MAX]);
 /* Effects: in async runs the ORDER of what an attempt is given; then, last and once, the answer to
  * this pull: WEIGHTS with all its chunks, or a REFUSAL. */
 void shard_pull(struct shard *shard, struct pull_sender sender, const struct pull *pull,

@@ -134,13 +134,21 @@ static enum err count_entry(struct shard *shard, uint64_t sender, const struct p
     return ERR_OK;
 }
 
-static bool part_holds(const struct shard *shard, const struct chunk *chunk, uint64_t step,
+/* The first part of the chunk without the slot; spec.parts: all have it. */
+static uint32_t lacking_part(const struct shard *shard, const struct chunk *chunk, uint64_t step,
+                             uint32_t slot)
+{
+    uint32_t part = 0;
+    while (part < chunk->spec.parts &&
+           chunk_holds(&shard->store, chunk, step, part, (struct node){0, slot}))
+        part++;
+    return part;
+}
+
+static bool lacks_slot(const struct shard *shard, const struct chunk *chunk, uint64_t step,
                        uint32_t slot)
 {
-    for (uint32_t part = 0; part < chunk->spec.parts; part++)
-        if (!chunk_holds(&shard->store, chunk, step, part, (struct node){0, slot}))
-            return false;
-    return true;
+    return lacking_part(shard, chunk, step, slot) < chunk->spec.parts;
 }
 
 bool shard_missing(const struct shard *shard, uint64_t *step, uint64_t *ret_slots)
@@ -155,13 +163,37 @@ bool shard_missing(const struct shard *shard, uint64_t *step, uint64_t *ret_slot
     for (uint32_t i = 0; i < shard->store.count; i++) {
         const struct chunk *chunk = &shard->store.chunks[i];
         for (uint32_t slot = 0; slot < shard->config.slots && !chunk->leaving; slot++) {
-            if (part_holds(shard, chunk, *step, slot))
+            if (!lacks_slot(shard, chunk, *step, slot))
                 continue;
             ret_slots[slot / 64] |= UINT64_C(1) << slot % 64;
             any = true;
         }
     }
     return any;
+}
+
+static bool find_lack(const struct shard *shard, uint64_t step, uint32_t slot,
+                      struct lack *ret_lack)
+{
+    for (uint32_t i = 0; i < shard->store.count; i++) {
+        const struct chunk *chunk = &shard->store.chunks[i];
+        if (chunk->leaving || !lacks_slot(shard, chunk, step, slot))
+            continue;
+        *ret_lack = (struct lack){slot, chunk->spec.chunk, lacking_part(shard, chunk, step, slot)};
+        return true;
+    }
+    return false;
+}
+
+uint32_t shard_lacks(const struct shard *shard, uint64_t step,
+                     struct lack ret_lacks[static WIRE_LACKS_MAX])
+{
+    uint32_t count = 0;
+    if (shard->config.async.on)
+        return 0;
+    for (uint32_t slot = 0; slot < shard->config.slots && count < WIRE_LACKS_MAX; slot++)
+        count += find_lack(shard, step, slot, &ret_lacks[count]) ? 1 : 0;
+    return count;
 }
 
 struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct push *push,

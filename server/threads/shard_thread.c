@@ -415,12 +415,15 @@ static void take_logged(struct shard_thread *thread)
 
 static void handle_ask_missing(struct shard_thread *thread, const struct shard_item *item)
 {
-    struct thread_missing missing = {
-        item->missing.generation, item->missing.step, item->missing.question, {0}};
+    struct thread_missing missing = {.generation = item->missing.generation,
+                                     .step = item->missing.step,
+                                     .question = item->missing.question};
     /* P2: a question about another generation is about other sums. */
-    if (thread->shard != NULL && shard_generation(thread->shard) == missing.generation &&
-        shard_missing(thread->shard, &missing.step, missing.slots))
-        thread->config.events->missing(thread->config.owner, thread->config.index, &missing);
+    if (thread->shard == NULL || shard_generation(thread->shard) != missing.generation ||
+        !shard_missing(thread->shard, &missing.step, missing.slots))
+        return;
+    missing.lack_count = shard_lacks(thread->shard, missing.step, missing.lacks);
+    thread->config.events->missing(thread->config.owner, thread->config.index, &missing);
 }
 
 static void handle_ended(struct shard_thread *thread, struct ended_members *take_ended)

@@ -18,6 +18,8 @@
 struct thread_missing {
     uint64_t generation, step, question;
     uint64_t slots[WIRE_SLOT_WORDS_MAX]; /* shard_missing() */
+    uint32_t lack_count;
+    struct lack lacks[WIRE_LACKS_MAX]; /* shard_lacks() */
 };
 
 /* A thread's reports; called on that thread, `index` is its number. Pointers are borrowed for the

@@ -204,8 +204,9 @@ static void thread_missing(void *owner, uint32_t index, const struct thread_miss
     (void)index;
     struct shards *shards = owner;
     struct member_effects effects;
-    const struct member_missing lacks = {missing->generation, missing->step, missing->question,
-                                         missing->slots};
+    const struct member_missing lacks = {missing->generation, missing->step,
+                                         missing->question,   missing->slots,
+                                         missing->lack_count, missing->lacks};
     thread_lock(&shards->mutex);
     member_thread_missing(&shards->member, &lacks, &effects);
     unlock_checked(shards);

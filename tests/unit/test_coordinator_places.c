@@ -668,6 +668,51 @@ TEST_F(a_third_lease_tells_who_is_wrong, places, AUDITED)
         assert_false(is_named(f, i));
 }
 
+/* ---- what was not pushed ---- */
+
+/* A lease passes; those who are there say that they live. */
+static void wait_a_lease(struct places_fixture *f)
+{
+    for (uint32_t half = 0; half < 2; half++) {
+        for (uint32_t i = 0; i < JOINED; i++)
+            assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i]), ERR_OK);
+        tick(&f->c, LEASE_MS / 2);
+    }
+}
+
+/* Server 0 says that the chunk's part lacks slot 0. */
+static void say_lack(struct places_fixture *f, uint32_t chunk, uint32_t part)
+{
+    const struct server_command *asked = command(&f->c, 0, SERVER_ASK_MISSING);
+    const struct lack lack = {0, chunk, part};
+    const uint64_t slots = 1;
+    struct server_report missing = {.kind = SERVER_MISSING};
+    assert_non_null(asked);
+    missing.missing.generation = f->c.generation;
+    missing.missing.question = asked->ask_missing.question;
+    missing.missing.word_count = 1;
+    missing.missing.slots = &slots;
+    missing.missing.lack_count = 1;
+    missing.missing.lacks = &lack;
+    assert_int_equal(report(&f->c, 0, missing), ERR_OK);
+}
+
+TEST_F(who_completes_a_place_twice_without_its_pushes_is_expelled, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    for (uint32_t turn = 1; turn <= 2; turn++) {
+        lease(f, 0, 1, replies);
+        assert_int_equal(replies[0].ticket.node.index, 0);
+        done(f, 0, &replies[0], ERR_OK);
+        done(f, 1, &replies[1], ERR_OK);
+        wait_a_lease(f);
+        say_lack(f, 0, 1); /* b's part of the chunk that both push */
+        assert_true((seen(&f->c, EFFECT_EXPEL) != NULL) == (turn == 2));
+    }
+    assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[1]);
+    assert_int_equal(status(&f->c).member_count, JOINED - 1);
+}
+
 TEST_F(the_last_place_brings_what_a_piece_is_worth, places, .c.steps = 2, .c.validated = true)
 {
     struct acquire_reply replies[PLACES];

@@ -109,6 +109,12 @@ TEST_F(slots_that_some_chunk_misses_are_told, shard)
     assert_true(shard_missing(f->shard, &step, slots));
     assert_int_equal(slots[0], ((1 << SLOTS) - 1) ^ 1 << 1);
     assert_int_equal(slots[1], 0);
+    struct lack lacks[WIRE_LACKS_MAX];
+    assert_int_equal(shard_lacks(f->shard, step, lacks), SLOTS - 1);
+    assert_int_equal(lacks[0].slot, 0);
+    assert_int_not_equal(lacks[0].chunk, FIRST);
+    assert_int_equal(lacks[1].slot, 2);
+    assert_int_equal(lacks[1].chunk, FIRST);
     push_step(f, 0);
     assert_false(shard_missing(f->shard, &step, slots));
     assert_int_equal(slots[0], 0);
