@@ -19,6 +19,7 @@ QUICK = bool(os.environ.get("TEST_QUICK"))
 ROOST = f"{BUILD}/deploy/roost/roost"
 ROOSTD = f"{BUILD}/server/roostd"
 WORKER = f"{BUILD}/worker/roost-worker"
+WRONG_WORKER = f"{BUILD}/tests/cluster/wrong-worker"
 REFERENCE = f"{BUILD}/tests/reference/reference"
 
 MLP = """
@@ -199,8 +200,8 @@ class Cluster:
             arguments += self.coordinator_arguments
         return Process(f"{self.name}-server-{number}", *arguments)
 
-    def start_worker(self, number, *arguments, certs=None):
-        worker = Process(f"{self.name}-worker-{number}", WORKER, "--name", f"worker-{number}",
+    def start_worker(self, number, *arguments, certs=None, program=WORKER):
+        worker = Process(f"{self.name}-worker-{number}", program, "--name", f"worker-{number}",
                          "--coordinator", self.addresses[0], *self.security(certs), *arguments)
         self.workers.append(worker)
         return worker
