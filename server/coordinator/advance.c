@@ -30,7 +30,7 @@ void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struc
                          enum member_state state, const char *why)
 {
     uint32_t leases = tickets_drop_member(&coordinator->run.tickets, now_ms, member->id) +
-                      places_lost(coordinator, now_ms, member);
+                      places_lost(coordinator, now_ms, member, state == MEMBER_WRONG_BITS);
     audits_lost(&coordinator->run, member->id, 0);
     bool lost = state != MEMBER_LEFT && state != MEMBER_PREEMPTED;
     effects_log(

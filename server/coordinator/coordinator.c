@@ -344,7 +344,7 @@ static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint6
     if (member == NULL)
         return;
     tickets_drop_member(&coordinator->run.tickets, now_ms, previous);
-    places_lost(coordinator, now_ms, member);
+    places_lost(coordinator, now_ms, member, false);
     audits_lost(&coordinator->run, previous, 0);
     if (member->parked)
         send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
@@ -520,7 +520,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_OK;
     }
     if (again && places_late(run, member->ticket.attempt))
-        (void)places_lost(coordinator, now_ms, member); /* it has never begun */
+        (void)places_lost(coordinator, now_ms, member, false); /* it has never begun */
     member->ticket.attempt = 0;
     members_park(&coordinator->members, member, now_ms + request->wait_ms);
     run_due(coordinator, member->parked_until_ms);

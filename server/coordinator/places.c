@@ -505,13 +505,17 @@ void places_renamed(struct run *run, uint64_t member, uint64_t as)
     unreachable_rename(&run->unreachable, member, as);
 }
 
-uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member)
+uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
+                     bool wrong)
 {
     struct gang *gang = gangs_find(&coordinator->run.gangs, member->lease);
     if (gang == NULL)
         return 0;
     gang->lost = true;
-    empty_place(coordinator, now_ms, gang, member->id);
+    if (wrong)
+        end_gang(coordinator, now_ms, gang);
+    else
+        empty_place(coordinator, now_ms, gang, member->id);
     return 1;
 }
 

@@ -41,8 +41,10 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
  * have made so many slots done. */
 void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct ticket *ticket,
                  uint32_t slots);
-/* The member is gone. Returns how many places it had. */
-uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member);
+/* The member is gone. `wrong`: it computed wrongly, and nobody goes on with what it gave: its lease is
+ * over. Returns how many places it had. */
+uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
+                     bool wrong);
 /* The member joined again as another; 0: it is gone. */
 void places_renamed(struct run *run, uint64_t member, uint64_t as);
 /* S7: time in which a lease waits for a member does not count until it lapses. */

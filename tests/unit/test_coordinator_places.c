@@ -511,6 +511,23 @@ static bool goes_on(const struct places_fixture *f, uint32_t i)
     return coordinator_lease(f->c.coordinator, f->m[i], &attempt);
 }
 
+/* a has what b gave. */
+TEST_F(s2_nobody_goes_on_with_what_a_wrong_one_gave, places, .c.steps = 4, .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    lease_copy(f, first, copy);
+    says(f, 1, &first[1], 7, 9);
+    says(f, 3, &copy[1], 7, 8);
+    lose(f, 3);
+    ask(f, 4);
+    const struct acquire_reply third = answer(&f->c, f->m[4]);
+    assert_int_equal(third.ticket.attempt, copy[0].ticket.attempt);
+    says(f, 4, &third, 7, 8);
+    assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[1]);
+    assert_false(goes_on(f, 0)); /* else its lease would wait for another b */
+    assert_true(goes_on(f, 2) && goes_on(f, 4));
+}
+
 TEST_F(an_audit_is_a_lease_of_other_members, places, AUDITED)
 {
     struct acquire_reply first[PLACES], second[PLACES];
