@@ -5,6 +5,7 @@
 #include "tests/sim/sim.h"
 #include "worker/agent_core.h"
 #include "worker/outbox.h"
+#include "worker/wants.h"
 
 #include <string.h>
 
@@ -156,7 +157,7 @@ void __wrap_agent_places(struct agent *agent, uint64_t now_ms, const struct plac
 {
     struct sim_worker *worker = worker_here();
     __real_agent_places(agent, now_ms, places);
-    if (worker == NULL || places->peer_count == 0)
+    if (worker == NULL || places->peer_count == 0 || !agent_is_member(agent))
         return;
     if (worker->older.attempt == places->attempt && worker->older.number < places->number)
         __real_agent_places(agent, now_ms, &worker->older);
@@ -180,16 +181,12 @@ void watch_peer_answered(struct sim *sim, struct stream *stream, const struct me
         stream->answered = (struct answered){sim->now_us, process->clock_us, process->stops};
 }
 
-REAL(void, agent_unreachable, struct agent *agent, uint64_t now_ms, uint64_t attempt,
-     uint64_t member);
+REAL(bool, wants_next, struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect);
 
 /* S7: who answers, be it that the value is not there yet, is not named. */
-void __wrap_agent_unreachable(struct agent *agent, uint64_t now_ms, uint64_t attempt,
-                              uint64_t member)
+static void check_silent(struct sim *sim, const struct sim_worker *worker, uint64_t member)
 {
-    struct sim *sim = world.sim;
-    const struct sim_worker *worker = worker_here();
-    struct coordinator *core = worker != NULL ? sim_coordinator_in_office(sim)->core : NULL;
+    struct coordinator *core = sim_coordinator_in_office(sim)->core;
     const struct sim_worker *named = core != NULL ? worker_of(sim, core, member) : NULL;
     for (size_t i = 0; named != NULL && i < sim->network.stream_count; i++) {
         const struct stream *stream = sim->network.streams[i];
@@ -201,5 +198,13 @@ void __wrap_agent_unreachable(struct agent *agent, uint64_t now_ms, uint64_t att
             sim_violated(sim, 23, "w%u names w%u, which answered %.3f s ago", worker->index,
                          named->index, (double)(sim->now_us - answered->at_us) / 1e6);
     }
-    __real_agent_unreachable(agent, now_ms, attempt, member);
+}
+
+bool __wrap_wants_next(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect)
+{
+    const struct sim_worker *worker = worker_here();
+    bool any = __real_wants_next(wants, now_ms, ret_effect);
+    if (any && worker != NULL && ret_effect->kind == WANTS_UNREACHABLE)
+        check_silent(world.sim, worker, ret_effect->peer->member);
+    return any;
 }
