@@ -122,7 +122,7 @@ static void print_member(const struct member_status *member)
     printf("worker %-16s %-22s %-10s %8" PRIu64 " tickets", member->name, member->device,
            member->state, member->tickets);
     if (member->kept_bytes > 0)
-        printf("  keeps %.1f MB", (double)member->kept_bytes / 1e6);
+        printf("  keeps %.3g MB", (double)member->kept_bytes / 1e6);
     if (member->silent_seconds >= SILENT_S)
         printf("  silent for %s", time_format_duration(member->silent_seconds).text);
     printf("%s%s\n", member->reason[0] != 0 ? "  " : "", member->reason);

@@ -120,6 +120,26 @@ void places_wait(struct coordinator *coordinator, uint64_t now_ms)
     }
 }
 
+static void credit(struct coordinator *coordinator, const struct gang *gang, uint32_t slots)
+{
+    for (uint32_t stage = 0; stage < coordinator->run.gangs.places; stage++) {
+        struct member *member = members_find(&coordinator->members, gang->places[stage].member);
+        if (member != NULL)
+            member->slots_done += slots;
+    }
+}
+
+/* P1: by the shards' seals the step is done, before the last of its places said so. */
+static void credit_committed(struct coordinator *coordinator, const struct gang *gang)
+{
+    const struct run *run = &coordinator->run;
+    const struct ticket *ticket = &gang->ticket;
+    uint32_t left = run->settings.slots - node_first(ticket->node);
+    uint32_t slots = UINT32_C(1) << ticket->node.level;
+    if (ticket->kind == TICKET_TRAIN && ticket->step < run->steps.version && !gang->copy)
+        credit(coordinator, gang, slots < left ? slots : left);
+}
+
 /* P6: servers compare what comes of a step until the next one is decided. */
 static bool is_compared(const struct run *run, const struct gang *gang)
 {
@@ -138,6 +158,8 @@ static bool sweep_one(struct coordinator *coordinator, uint64_t now_ms)
         bool leased = tickets_find(&run->tickets, gang->ticket.attempt) != NULL;
         if (leased || (gang->late && is_compared(run, gang)))
             continue;
+        if (!gang->late)
+            credit_committed(coordinator, gang);
         if (gang->late || !is_compared(run, gang))
             end_gang(coordinator, now_ms, gang);
         else
@@ -158,15 +180,6 @@ void places_sweep(struct coordinator *coordinator, uint64_t now_ms)
     while (sweep_one(coordinator, now_ms))
         ;
     check(gangs->count - gangs->late_count == leases->count);
-}
-
-static void credit(struct coordinator *coordinator, const struct gang *gang, uint32_t slots)
-{
-    for (uint32_t stage = 0; stage < coordinator->run.gangs.places; stage++) {
-        struct member *member = members_find(&coordinator->members, gang->places[stage].member);
-        if (member != NULL)
-            member->slots_done += slots;
-    }
 }
 
 void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct ticket *ticket,

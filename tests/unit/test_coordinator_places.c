@@ -289,6 +289,7 @@ TEST_F(s8_a_new_generation_ends_all_leases, places, .c.steps = 4)
 TEST_F(s3_a_committed_step_ends_its_leases, places, .c.steps = 4, .c.whole_steps = true)
 {
     struct acquire_reply replies[PLACES];
+    struct coordinator_member member;
     uint64_t attempt;
     lease(f, 0, 1, replies);
     done(f, 0, &replies[0], ERR_OK);
@@ -296,6 +297,8 @@ TEST_F(s3_a_committed_step_ends_its_leases, places, .c.steps = 4, .c.whole_steps
     reduce_all(&f->c, 0);
     assert_true(hears(f, 1, replies[0].ticket.attempt));
     assert_false(coordinator_lease(f->c.coordinator, f->m[1], &attempt));
+    assert_true(coordinator_member(f->c.coordinator, 1, &member));
+    assert_int_equal(member.slots_done, SLOTS);
     done(f, 1, &replies[1], ERR_TOO_LATE); /* no loss */
     commit_all(&f->c, 0);
     ask(f, 1);
