@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,9 +81,11 @@ enum err child_start(struct child *child, struct reason *reason)
     return ERR_OK;
 }
 
-static void note_end(struct child *child, int status)
+static void note_end(struct child *child, int status, const struct rusage *usage)
 {
+    uint64_t resident = (uint64_t)usage->ru_maxrss * 1024;
     child->pid = 0;
+    child->resident_bytes = resident > child->resident_bytes ? resident : child->resident_bytes;
     child->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     uint64_t lasted_ms = now_ms() - child->started_ms;
     if (lasted_ms >= LASTING_MS)
@@ -94,23 +97,25 @@ static void note_end(struct child *child, int status)
 static bool child_ended(struct child *child)
 {
     int status;
-    if (child->pid == 0 || waitpid(child->pid, &status, WNOHANG) != child->pid)
+    struct rusage usage;
+    if (child->pid == 0 || wait4(child->pid, &status, WNOHANG, &usage) != child->pid)
         return false;
-    note_end(child, status);
+    note_end(child, status, &usage);
     return true;
 }
 
 void child_kill(struct child *child, bool stays)
 {
     int status = 0;
+    struct rusage usage = {0};
     child->restart = !stays;
     child->starts = 0;
     if (child->pid == 0)
         return;
     kill(child->pid, SIGKILL);
-    while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
+    while (wait4(child->pid, &status, 0, &usage) < 0 && errno == EINTR)
         ;
-    note_end(child, status);
+    note_end(child, status, &usage);
 }
 
 static void child_release(struct child *child)
@@ -179,6 +184,17 @@ uint64_t children_up_ms(const struct children *children, const char *prefix)
             up_ms += child->up_ms + (child->pid != 0 ? now_ms() - child->started_ms : 0);
     }
     return up_ms;
+}
+
+uint64_t children_resident_bytes(const struct children *children, const char *prefix)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < children->count; i++) {
+        const struct child *child = &children->list[i];
+        if (strncmp(child->name, prefix, strlen(prefix)) == 0 && child->resident_bytes > most)
+            most = child->resident_bytes;
+    }
+    return most;
 }
 
 void children_signal(struct children *children, const char *prefix, int number)

@@ -19,7 +19,8 @@ struct child {
     int exit_code;   /* of the last end; 128 + signal when killed */
     unsigned starts; /* in a row that did not last; since child_kill() */
     uint64_t started_ms;
-    uint64_t up_ms; /* of its earlier starts */
+    uint64_t up_ms;          /* of its earlier starts, likewise: */
+    uint64_t resident_bytes; /* the most that one had in memory */
     uint64_t restart_at_ms;
     bool restart; /* when it ends by itself */
 };
@@ -50,6 +51,8 @@ void child_kill(struct child *child, bool stays);
 enum err child_start(struct child *child, struct reason *reason) MUST_USE;
 /* How long those that start with `prefix` have been up, summed. */
 uint64_t children_up_ms(const struct children *children, const char *prefix);
+/* The most that one of them had in memory, of those starts that have ended. */
+uint64_t children_resident_bytes(const struct children *children, const char *prefix);
 /* Signals all that run and start with `prefix`. */
 void children_signal(struct children *children, const char *prefix, int number);
 /* Waits until all with `prefix` have ended or the time is over; then kills them. */

@@ -42,7 +42,8 @@ uint64_t print_peer_bytes(const struct status_reply *status)
     return peer_bytes;
 }
 
-void print_costs(struct json_writer *writer, const struct status_reply *status)
+void print_costs(struct json_writer *writer, const struct status_reply *status,
+                 uint64_t resident_bytes)
 {
     json_member_uint(writer, "peer_bytes", print_peer_bytes(status));
     json_member_real(writer, "idle_share", print_idle_share(status));
@@ -51,6 +52,8 @@ void print_costs(struct json_writer *writer, const struct status_reply *status)
     put_each(writer, "device", status, offsetof(struct place_cost, device_bytes));
     put_each(writer, "weights", status, offsetof(struct place_cost, weights_bytes));
     put_each(writer, "host", status, offsetof(struct place_cost, host_bytes));
+    if (resident_bytes > 0)
+        json_member_uint(writer, "resident", resident_bytes);
     json_put_end(writer);
 }
 

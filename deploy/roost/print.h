@@ -14,8 +14,10 @@ void print_moves(struct json_writer *writer, const struct move_status *moves);
 void print_audits(struct json_writer *writer, const struct audit_status *audits);
 /* The same as a line for people, which begins with `head`; nothing where no ticket is audited. */
 void print_audits_line(const char *head, const struct audit_status *audits);
-/* Members "peer_bytes", "idle_share" (null: not known) and "peak_bytes": what places cost. */
-void print_costs(struct json_writer *writer, const struct status_reply *status);
+/* Members "peer_bytes", "idle_share" (null: not known) and "peak_bytes": what places cost; with the
+ * most that a worker process had in memory (0: not known). */
+void print_costs(struct json_writer *writer, const struct status_reply *status,
+                 uint64_t resident_bytes);
 /* Payloads between places. */
 uint64_t print_peer_bytes(const struct status_reply *status);
 /* The share of all places' time, from a lease's first act to its last, in which they compute

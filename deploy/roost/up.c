@@ -507,6 +507,7 @@ static enum err print_summary(const struct up *up, const struct status_reply *st
         .effort = &up->effort,
         .directory = up->directory,
         .unigram_entropy = up->launch.unigram_entropy,
+        .resident_bytes = children_resident_bytes(&up->children, "worker"),
         .sample_tokens = up->progress.sample_tokens,
     };
     if (status->cut.generation != 0) {

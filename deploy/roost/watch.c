@@ -202,7 +202,7 @@ static void print_tool(const struct summary *summary)
     print_audits(&writer, &status->audits);
     json_member_uint(&writer, "pushed_bytes", status->pushed_bytes);
     json_member_uint(&writer, "pulled_bytes", status->pulled_bytes);
-    print_costs(&writer, status);
+    print_costs(&writer, status, summary->resident_bytes);
     if (summary->effort != NULL)
         print_effort_tool(&writer, summary->effort);
     if (summary->directory != NULL)

@@ -42,6 +42,7 @@ struct summary {
     const char *directory;       /* NULL: not on this machine */
     const char *digest;          /* hexadecimal; NULL: not known */
     double unigram_entropy;      /* 0: not known */
+    uint64_t resident_bytes;     /* the most that a worker's process had; 0: not known */
     uint64_t sample_tokens;
 };
 

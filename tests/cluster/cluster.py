@@ -96,10 +96,10 @@ def check_full_disk(*command):
           f"{command} ended with {done.returncode}\n{done.stderr}")
 
 
-def up(spec, *arguments, timeout=120, directory=None):
+def up(spec, *arguments, timeout=120, directory=None, env=None):
     """`roost up --json`; the summary."""
     directory = directory or fresh("up")
-    done = run(ROOST, "up", spec, "--json", "--dir", directory, *arguments, timeout=timeout)
+    done = run(ROOST, "up", spec, "--json", "--dir", directory, *arguments, timeout=timeout, env=env)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 

@@ -1,0 +1,101 @@
+"""The rows of docs/equivalence.md that real workers train: servers and workers are processes, as `roost up` starts them.
+
+A row holds when its digest is the one of the same run in one place, and when every byte that workers and servers
+counted is the one that `roost program` predicted. The idle share is measured in a run of its own, whose acts are made so
+long that the time of places is theirs, not the processors': it is printed beside the prediction, and not judged."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+import table  # noqa: E402  pylint: disable=wrong-import-position
+from table import c  # noqa: E402  pylint: disable=wrong-import-position
+
+RESIDENT_BYTES = 64 << 20  # that a worker may have beside its device's memory
+LONG_MS, SHORT_MS = 320, 160  # of a place's forward: where a node takes up to LONG_FORWARDS of them, and more
+LONG_FORWARDS = 40
+
+# Rows of the other table, by what it calls them; whether the idle share is measured.
+ROWS = (
+    ("one worker", False),
+    ("naive model parallelism, 4 stages", True),
+    ("GPipe, 4 stages", True),
+    ("1F1B, 3 stages", True),
+    ("1F1B, 4 stages", True),
+    ("1F1B, 4 stages, nodes of 4 slots", False),
+    ("interleaved, 4 stages of 2 runs", True),
+    ("zero bubble (ZB-H1), 4 stages", True),
+    ("Chimera, 4 stages, nodes of 2 slots", True),
+    ("activation checkpointing", False),
+    ("activation checkpointing, 1F1B, 4 stages", True),
+    ("ZeRO-3, FSDP: weights streamed unit by unit, one ahead", False),
+    ("SHARD_GRAD_OP: kept from forward to backward", False),
+    ("weights streamed, GPipe, 2 stages, activation checkpointing", False),
+    ("activation offload, GPipe, 4 stages", False),
+    ("bf16 on the wire, 1F1B, 4 stages", False),
+    ("llama, 1F1B, 4 stages", False),
+    ("mlp, 1F1B, 4 stages", False),
+)
+QUICK = ("one worker", "interleaved, 4", "ZeRO-3", "mlp")
+CHURN_STEPS = 8
+
+MESH = {"--stages": "mesh.stage", "--schedule": "mesh.schedule", "--units": "mesh.units",
+        "--stream": "residency.order", "--prefetch": "residency.prefetch"}
+
+
+def settings_of(words):
+    """Settings of a run, from words of `roost program`."""
+    settings = {MESH[word]: words[i + 1] for i, word in enumerate(words) if word in MESH}
+    if "--stream" in words:
+        settings["residency.weights"] = "streamed"
+    if "--keep-after-forward" in words:
+        settings["residency.keep_after_forward"] = "true"
+    if "--offload" in words:
+        settings["activations.offload"] = "true"
+    return settings
+
+
+def words_of(settings):
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+def idle_of(spec, level, words, sets, workers):
+    """Measured and predicted, of one node."""
+    plan = table.plan_of(spec, 1 << level, words, sets)
+    act_ms = LONG_MS if plan["time"] <= LONG_FORWARDS else SHORT_MS
+    settings = {**settings_of(words), "train.node_slots": 1 << level, "train.slots": 1 << level, "train.steps": 1}
+    summary = c.up(spec, "--workers", workers, *sets, *words_of(settings), env={"ROOST_ACT_MS": str(act_ms)})
+    return [f"{summary['idle_share']:.3f}", f"{plan['idle_share']:.3f}"]
+
+
+def check_resident(peak, technique):
+    beside = peak["resident"] - max(peak["device"])
+    c.check(beside <= RESIDENT_BYTES, f"{technique}: a worker has {peak['resident']} bytes, of them {max(peak['device'])} the device's")
+
+
+def cells_of(name, measures_idle):
+    """What the row prints, and what is measured of it; Failed where it does not hold."""
+    row = next(row for row in table.ROWS if row[0] == name)
+    technique, model, level, words, own = row
+    spec, workers = table.spec_of(model), words[words.index("--stages") + 1] if "--stages" in words else 1
+    sets = words_of(own)
+    settings = {"train.node_slots": 1 << level, **settings_of(words)}
+    summary = c.up(spec, "--workers", workers, *sets, *words_of(settings))
+    c.check_equal(summary["digest"], table.digest_alone(spec, sets), f"{technique}: digest")
+    peak = summary["peak_bytes"]
+    seen = {"device": peak["device"], "host": peak["host"],
+            **{key: summary[f"{key}_bytes"] // table.STEPS for key in ("pulled", "pushed", "peer")}}
+    c.check_equal(seen, table.predicted(spec, level, words, sets, own.get("train.slots", 4)), f"{technique}: bytes")
+    check_resident(peak, technique)
+    fixed = [technique, *(f"{seen[key]:,}" for key in ("pulled", "pushed", "peer")), table.listed(seen["device"]),
+             table.listed(peak["weights"]) if "--stream" in words else "all", table.listed(seen["host"]) if any(seen["host"]) else ""]
+    return fixed, idle_of(spec, level, words, sets, workers) if measures_idle else ["", ""]
+
+
+def lost_under_churn():
+    """How many workers were killed in a run that ended in the digest of one in one place."""
+    spec, steps = table.spec_of(table.GPT), ("--set", f"train.steps={CHURN_STEPS}")
+    summary = c.up(spec, "--workers", 6, "--churn", 0.5, *steps, *words_of({"mesh.stage": 4, "train.node_slots": 1}),
+                   env={"ROOST_ACT_MS": "10"})
+    c.check_equal(summary["digest"], c.reference(spec, *steps), "digest of a run whose workers are killed")
+    return summary["workers_lost"]
