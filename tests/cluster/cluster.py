@@ -170,6 +170,42 @@ class Process:
         self.popen.wait()
 
 
+class MemoryLimit:
+    """A control group for one process; where the machine lets nobody make one, the worker is told by --memory."""
+
+    HIERARCHIES = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
+    numbers = itertools.count()
+
+    def __init__(self, limit):
+        self.limit, self.folder = limit, None
+        name = f"roost-test-{os.getpid()}-{next(self.numbers)}"
+        for base, file in self.HIERARCHIES:
+            if self.folder is None and os.path.exists(f"{base}/cgroup.procs"):
+                self.make(f"{base}/{name}", file)
+
+    def make(self, folder, file):
+        try:
+            os.mkdir(folder)
+        except OSError:
+            return
+        try:
+            with open(f"{folder}/{file}", "r+", encoding="ascii") as limit:
+                limit.write(str(self.limit))
+            self.folder = folder
+        except OSError:
+            os.rmdir(folder)
+
+    def command(self, *words):
+        if self.folder is None:
+            return [*words, "--memory", self.limit]
+        return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{self.folder}/cgroup.procs", *words]
+
+    def release(self):
+        """Its process has ended."""
+        if self.folder is not None:
+            os.rmdir(self.folder)
+
+
 class Cluster:
     """Daemons started by hand, with certificates of their own."""
 
@@ -200,9 +236,9 @@ class Cluster:
             arguments += self.coordinator_arguments
         return Process(f"{self.name}-server-{number}", *arguments)
 
-    def start_worker(self, number, *arguments, certs=None, program=WORKER):
-        worker = Process(f"{self.name}-worker-{number}", program, "--name", f"worker-{number}",
-                         "--coordinator", self.addresses[0], *self.security(certs), *arguments)
+    def start_worker(self, number, *arguments, certs=None, program=WORKER, limit=None):
+        words = [program, "--name", f"worker-{number}", "--coordinator", self.addresses[0], *self.security(certs), *arguments]
+        worker = Process(f"{self.name}-worker-{number}", *(limit.command(*words) if limit else words))
         self.workers.append(worker)
         return worker
 
