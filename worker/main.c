@@ -10,6 +10,7 @@
 #include "proto/wire.h"
 #include "worker/devices.h"
 #include "worker/text.h"
+#include "worker/trace.h"
 #include "worker/worker.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct settings {
     char advertise[WIRE_ADDRESS_BYTES];
     uint64_t memory;
     uint32_t act_ms;
+    char trace_out[513];
     char certs[513];
     bool insecure;
     uint32_t backend; /* enum kernels_backend */
@@ -66,6 +68,9 @@ static const struct config_field fields[] = {
      .help =
          "milliseconds that the forward of a stage takes at least, and its backward twice that, as "
          "in roost program --uniform; for measuring schedules on few cores"},
+    {TEXT(trace_out),
+     .help = "file that gets each act, wait and message as a trace event, for Perfetto; "
+             "empty: none"},
     {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, worker.crt and worker.key"},
     {AT(insecure), .type = CONFIG_BOOL, .initial = "false", .help = "no TLS; loopback only"},
     {AT(backend), .type = CONFIG_NAME, .names = backends, .initial = "cpu",
@@ -154,7 +159,11 @@ static enum err run(struct settings *settings, struct reason *reason)
         .connect_s = settings->connect_s,
         .logger = &logger,
     };
-    return worker_run(&config, reason);
+    if (settings->trace_out[0] != 0)
+        TRY(trace_open(settings->trace_out, settings->name, &config.trace, reason));
+    enum err err = worker_run(&config, reason);
+    trace_free(config.trace);
+    return err;
 }
 
 int main(int argc, char **argv)

@@ -123,11 +123,12 @@ static void compute_ticket(struct worker *worker, const struct worker_task *task
     struct agent_result *result = &event.computed.result;
     uint64_t begin_ns = time_now_ns();
     worker_meter_hooks(&hooks);
-    worker_meter_begin(worker);
+    worker_meter_begin(worker, ticket);
     worker->blamed = 0;
     result->err = take_place(worker, &task->place);
     if (result->err == ERR_OK)
         result->err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
+    worker_meter_end(worker);
     if (result->err == ERR_OK)
         event.computed.cost = worker_meter_cost(worker);
     event.computed.place = task->place;

@@ -6,6 +6,8 @@
 #include "common/rpc/tls.h"
 #include "kernels/kernels.h"
 
+struct trace;
+
 struct worker_config {
     const char *coordinator; /* host:port */
     const char *name;
@@ -21,6 +23,7 @@ struct worker_config {
     int notice_cloud;      /* enum notice_cloud; -1: whichever is there; -2: none is asked */
     const char *notice_endpoint;
     uint32_t notice_ms;
+    struct trace *trace; /* of what it does; NULL: none. The compute thread's */
     uint32_t connect_s; /* give up when no coordinator with a run was found for so long; 0: never */
     const struct logger *logger;
 };

@@ -1,11 +1,20 @@
 #include "worker/worker_meter.h"
 
 #include "worker/program/simulate.h"
+#include "worker/trace.h"
 
-void worker_meter_begin(struct worker *worker)
+void worker_meter_begin(struct worker *worker, const struct ticket *ticket)
 {
     uint64_t taken = worker->peers != NULL ? peers_bytes(worker->peers) : 0;
-    worker->meter = (struct worker_meter){.peer_bytes_before = taken};
+    worker->meter = (struct worker_meter){.ticket = ticket, .peer_bytes_before = taken};
+}
+
+void worker_meter_end(struct worker *worker)
+{
+    struct reason reason = {0};
+    if (worker->config->trace == NULL || trace_flush(worker->config->trace, &reason) == ERR_OK)
+        return;
+    log_warning(worker->config->logger, "the trace ends here", log_text("why", reason.text));
 }
 
 static void row_begins(void *context, const struct program_row *row)
@@ -31,14 +40,18 @@ static void row_ends(void *context, const struct program_row *row)
     static const struct simulate_cost any = {1, 1, 1};
     struct worker *worker = context;
     struct worker_meter *meter = &worker->meter;
-    if (simulate_act(&any, row->act) == 0)
-        return;
-    if (worker->run.act_costs != NULL)
+    bool computes = simulate_act(&any, row->act) > 0;
+    if (computes && worker->run.act_costs != NULL)
         pad(worker, simulate_act(&worker->run.act_costs[row->unit], row->act));
-    meter->last_ns = time_now_ns();
-    meter->busy_ns += meter->last_ns - meter->row_ns;
+    const struct trace_span span = {meter->row_ns, time_now_ns()};
+    if (worker->config->trace != NULL)
+        trace_row(worker->config->trace, meter->ticket, row, span);
+    if (!computes)
+        return;
+    meter->last_ns = span.end_ns;
+    meter->busy_ns += span.end_ns - span.begin_ns;
     if (meter->first_ns == 0)
-        meter->first_ns = meter->row_ns;
+        meter->first_ns = span.begin_ns;
 }
 
 void worker_meter_hooks(struct executor_hooks *hooks)

@@ -9,8 +9,9 @@
 
 #include "worker/worker_core.h"
 
-/* A ticket begins. */
-void worker_meter_begin(struct worker *worker);
+/* A ticket begins; it is borrowed until worker_meter_end(). */
+void worker_meter_begin(struct worker *worker, const struct ticket *ticket);
+void worker_meter_end(struct worker *worker);
 /* Sets the hooks of rows; their context is the worker. */
 void worker_meter_hooks(struct executor_hooks *hooks);
 /* The ticket was computed. On a GPU, which does the work later than it is given, without times. */

@@ -1,7 +1,7 @@
 /* roost up: a whole cluster on this machine for one run: certificates, servers, workers, and the
  * run itself, watched to its end. Everything lies in the run's directory:
  *
- *   certs/ servers/N/ logs/        this command's and the daemons' own
+ *   certs/ servers/N/ logs/ traces/        this command's and the daemons' own
  *   run.yaml steps.jsonl steps/ events/ checkpoints/    the run's, written by the daemons
  *
  * Servers and workers that end by themselves are started again, as systemd would. With --churn or
@@ -21,8 +21,10 @@
 #include "deploy/roost/churn_options.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/launch.h"
+#include "deploy/roost/predict.h"
 #include "deploy/roost/print.h"
 #include "deploy/roost/stored.h"
+#include "deploy/roost/traces.h"
 #include "deploy/roost/watch.h"
 
 #include <arpa/inet.h>
@@ -58,6 +60,7 @@ struct up_options {
     const char *backend;
     bool insecure;
     struct churn_options churn;
+    const char *trace_out; /* NULL: none */
 };
 
 struct up {
@@ -77,6 +80,9 @@ struct up {
 };
 
 /* ---- options ---- */
+
+enum { KEY_TRACE_OUT = 0x200 };
+static const char TRACE_FOLDER[] = "traces";
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
@@ -102,6 +108,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case 'I':
         options->insecure = true;
+        return 0;
+    case KEY_TRACE_OUT:
+        options->trace_out = argument;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -216,6 +225,34 @@ static enum err make_directory(struct up *up, struct reason *reason)
     return ERR_OK;
 }
 
+static enum err trace_folder(const struct up *up, char *ret_path, size_t bytes,
+                             struct reason *reason)
+{
+    return join_path(up, TRACE_FOLDER, ret_path, bytes, reason);
+}
+
+/* Without the traces of an earlier start. Whether the whole can be written is known before. */
+static enum err make_trace_folder(const struct up *up, struct reason *reason)
+{
+    scoped(file_writer_release) struct file_writer tried = {0};
+    char path[512];
+    if (up->options->trace_out == NULL)
+        return ERR_OK;
+    TRY(file_writer_open(&file_ops_real, up->options->trace_out, 0644, &tried, reason));
+    TRY(trace_folder(up, path, sizeof path, reason));
+    TRY(file_remove_tree(path, reason));
+    return file_make_dirs(path, 0755, reason);
+}
+
+static enum err join_traces(const struct up *up, struct reason *reason)
+{
+    char path[512];
+    if (up->options->trace_out == NULL)
+        return ERR_OK;
+    TRY(trace_folder(up, path, sizeof path, reason));
+    return traces_join(path, up->options->trace_out, reason);
+}
+
 static enum err make_certificates(const struct up *up, struct reason *reason)
 {
     char path[512];
@@ -312,12 +349,34 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
     char device[16];
     snprintf(device, sizeof device, "%u", number);
     char memory[24];
+    char trace_name[64], trace[512];
     snprintf(memory, sizeof memory, "%" PRIu64, memory_limit() / up->options->workers);
-    const char *own[] = {"--coordinator", up->address, "--backend", up->options->backend,
-                         "--device",      device,      "--address", "127.0.0.1:0",
-                         "--memory",      memory,      NULL};
-    if (up->launch.spec.mesh.stages <= 1)
-        own[6] = NULL; /* nobody asks it */
+    snprintf(trace_name, sizeof trace_name, "%s/%s.json", TRACE_FOLDER, name);
+    TRY(join_path(up, trace_name, trace, sizeof trace, reason));
+    const char *own[] = {"--coordinator",
+                         up->address,
+                         "--backend",
+                         up->options->backend,
+                         "--device",
+                         device,
+                         NULL,
+                         NULL,
+                         NULL,
+                         NULL,
+                         NULL,
+                         NULL,
+                         NULL};
+    size_t count = 6;
+    if (up->launch.spec.mesh.stages > 1) { /* else nobody asks it */
+        own[count++] = "--address";
+        own[count++] = "127.0.0.1:0";
+        own[count++] = "--memory";
+        own[count++] = memory;
+    }
+    if (up->options->trace_out != NULL) {
+        own[count++] = "--trace-out";
+        own[count++] = trace;
+    }
     return start_process(up, "roost-worker", name, own, reason);
 }
 
@@ -498,10 +557,29 @@ static enum err digest_of_run(const struct up *up, struct digest_hex *ret_hex,
     return ERR_OK;
 }
 
-static enum err print_summary(const struct up *up, const struct status_reply *status,
+/* For whoever looks at what places did. False: it is not known. */
+static bool predict_places(struct up *up, const struct status_reply *status,
+                           struct prediction *ret_prediction)
+{
+    char spec[512], log[512];
+    struct reason reason;
+    const struct predict_wish wish = {
+        .spec_path = spec,
+        .slots = status->samples_here / up->launch.spec.train.slot_samples,
+        .log_path = log,
+        .uniform = options_environment(CONFIG_ENVIRONMENT_PREFIX "ACT_MS", NULL) != NULL,
+    };
+    return up->options->trace_out != NULL && up->launch.spec.mesh.stages > 1 &&
+           join_path(up, "run.yaml", spec, sizeof spec, &reason) == ERR_OK &&
+           join_path(up, "logs/program.log", log, sizeof log, &reason) == ERR_OK &&
+           predict(&up->children, &wish, ret_prediction, &reason) == ERR_OK;
+}
+
+static enum err print_summary(struct up *up, const struct status_reply *status,
                               struct reason *reason)
 {
     struct digest_hex digest = {0};
+    struct prediction prediction;
     struct summary summary = {
         .status = status,
         .effort = &up->effort,
@@ -510,6 +588,8 @@ static enum err print_summary(const struct up *up, const struct status_reply *st
         .resident_bytes = children_resident_bytes(&up->children, "worker"),
         .sample_tokens = up->progress.sample_tokens,
     };
+    if (predict_places(up, status, &prediction))
+        summary.prediction = &prediction;
     if (status->cut.generation != 0) {
         TRY(digest_of_run(up, &digest, reason));
         summary.digest = digest.text;
@@ -532,6 +612,7 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     struct status_reply status;
     uint64_t first_step;
     TRY(make_directory(up, reason));
+    TRY(make_trace_folder(up, reason));
     TRY(make_certificates(up, reason));
     TRY(rand_system(&up->port, sizeof up->port));
     for (uint32_t i = 0; i < up->options->servers; i++)
@@ -553,6 +634,7 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     end_each(up, "worker");
     see_last_costs(&client, &last, &status);
     end_each(up, "server");
+    TRY(join_traces(up, reason));
     TRY(step_log_times(up->directory, first_step, &up->effort.kept, reason));
     return print_summary(up, &status, reason);
 }
@@ -594,6 +676,8 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
         {"dir", 'd', "DIR", 0, "the run's directory (runs/NAME)", 0},
         {"backend", 'b', "cpu|cuda", 0, "what workers compute on (cpu)", 0},
         {"insecure", 'I', NULL, 0, "no TLS on loopback", 0},
+        {"trace-out", KEY_TRACE_OUT, "FILE", 0,
+         "what workers did when, for Perfetto: acts, waits and messages", 0},
         {0},
     };
     static const struct argp_child children[] = {

@@ -168,6 +168,15 @@ static void print_effort_tool(struct json_writer *writer, const struct effort *e
     json_member_real(writer, "share_audited", shares.audited);
 }
 
+static void print_prediction(struct json_writer *writer, const struct prediction *prediction)
+{
+    json_put_key(writer, "predicted");
+    json_put_object(writer);
+    json_member_uint(writer, "peer_bytes", prediction->peer_bytes);
+    json_member_real(writer, "idle_share", prediction->idle_share);
+    json_put_end(writer);
+}
+
 static void print_tool(const struct summary *summary)
 {
     const struct status_reply *status = summary->status;
@@ -203,6 +212,8 @@ static void print_tool(const struct summary *summary)
     json_member_uint(&writer, "pushed_bytes", status->pushed_bytes);
     json_member_uint(&writer, "pulled_bytes", status->pulled_bytes);
     print_costs(&writer, status, summary->resident_bytes);
+    if (summary->prediction != NULL)
+        print_prediction(&writer, summary->prediction);
     if (summary->effort != NULL)
         print_effort_tool(&writer, summary->effort);
     if (summary->directory != NULL)
@@ -230,14 +241,19 @@ static void print_effort(const struct effort *effort)
     printf("step gap   %.2f s at the longest\n", (double)effort->kept.gap_us / 1e6);
 }
 
-static void print_places(const struct status_reply *status)
+static void print_places(const struct summary *summary)
 {
+    const struct status_reply *status = summary->status;
+    const struct prediction *prediction = summary->prediction;
     double idle = print_idle_share(status);
     printf("places     %u, %" PRIu64 " bytes between them", status->cost_count,
            print_peer_bytes(status));
     if (!isnan(idle))
         printf(", idle %.1f %%", 100 * idle);
     printf("\n");
+    if (prediction != NULL)
+        printf("predicted  %" PRIu64 " bytes, idle %.1f %%\n", prediction->peer_bytes,
+               100 * prediction->idle_share);
 }
 
 /* What was not seen, in a run that failed at its start or had ended before, is not said. */
@@ -269,7 +285,7 @@ static void print_people(const struct summary *summary)
     if (summary->effort != NULL)
         print_effort(summary->effort);
     if (status->cost_count > 1)
-        print_places(status);
+        print_places(summary);
     if (status->moves.commits > 0)
         printf("moved      %" PRIu64 " chunk%s, %" PRIu64 " server%s added, %" PRIu64 " drained\n"
                "           longest step meanwhile %.0f ms, an ordinary one %.0f ms\n",

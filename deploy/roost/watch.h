@@ -4,6 +4,7 @@
 
 #include "deploy/roost/client.h"
 #include "deploy/roost/effort.h"
+#include "deploy/roost/predict.h"
 #include "deploy/roost/progress.h"
 
 /* Ctrl-C, SIGTERM and SIGHUP, counted from their thread. */
@@ -38,11 +39,12 @@ bool watch_is_over(const struct status_reply *status);
 
 struct summary {
     const struct status_reply *status;
-    const struct effort *effort; /* NULL: not known */
-    const char *directory;       /* NULL: not on this machine */
-    const char *digest;          /* hexadecimal; NULL: not known */
-    double unigram_entropy;      /* 0: not known */
-    uint64_t resident_bytes;     /* the most that a worker's process had; 0: not known */
+    const struct effort *effort;         /* NULL: not known */
+    const char *directory;               /* NULL: not on this machine */
+    const struct prediction *prediction; /* of what places do; NULL: not asked for */
+    const char *digest;                  /* hexadecimal; NULL: not known */
+    double unigram_entropy;              /* 0: not known */
+    uint64_t resident_bytes;             /* the most that a worker's process had; 0: not known */
     uint64_t sample_tokens;
 };
 
