@@ -86,7 +86,8 @@ def cells_of(name, measures_idle):
     seen = {"device": peak["device"], "host": peak["host"],
             **{key: summary[f"{key}_bytes"] // table.STEPS for key in ("pulled", "pushed", "peer")}}
     c.check_equal(seen, table.predicted(spec, level, words, sets, own.get("train.slots", 4)), f"{technique}: bytes")
-    check_resident(peak, technique)
+    if not c.QUICK:  # in short it runs under sanitizers too, whose own memory is not ours
+        check_resident(peak, technique)
     fixed = [technique, *(f"{seen[key]:,}" for key in ("pulled", "pushed", "peer")), table.listed(seen["device"]),
              table.listed(peak["weights"]) if "--stream" in words else "all", table.listed(seen["host"]) if any(seen["host"]) else ""]
     return fixed, idle_of(spec, level, words, sets, workers) if measures_idle else ["", ""]
