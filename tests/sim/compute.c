@@ -232,8 +232,29 @@ static void add_slots(const struct compute *compute, uint32_t unit, struct node 
     add_unit(compute, unit, ret_gradients, other);
 }
 
+/* Whether that is one of the unit's gradients. */
+static bool has_value(const struct compute *compute, uint32_t number, float *gradients,
+                      const float *value)
+{
+    const struct model *model = &compute->model;
+    const struct model_unit *unit = &model->units[number];
+    bool has = false;
+    for (uint32_t u = unit->use_first; u < unit->use_first + unit->uses_count; u++) {
+        const struct model_parameter *parameter = &model->parameters[model->uses[u].parameter];
+        for (uint32_t c = 0; c < parameter->chunks_count; c++) {
+            uint32_t chunk = parameter->chunk_first + c;
+            const float *first = piece_of(compute, &model->uses[u], chunk, gradients);
+            has = has || (value >= first && value < first + model->chunks[chunk].weights);
+        }
+    }
+    return has;
+}
+
+enum { WHOLE = UINT32_MAX };
+
 /* Not finite anywhere but in the loss. */
-static void spoil(const struct compute *compute, uint64_t step, struct node node, float *gradients)
+static void spoil(const struct compute *compute, uint32_t unit, uint64_t step, struct node node,
+                  float *gradients)
 {
     uint32_t bad_slot;
     if (!scenario_bad(compute->scenario, step, &bad_slot) || bad_slot < node_first(node) ||
@@ -241,15 +262,16 @@ static void spoil(const struct compute *compute, uint64_t step, struct node node
         return;
     const float *loss = compute_loss_of(compute, gradients);
     struct rand_state random = {compute->scenario->seed + step};
-    gradients[rand_below(&random, (uint64_t)(loss - gradients))] =
-        rand_below(&random, 2) == 0 ? INFINITY : NAN;
+    float *value = &gradients[rand_below(&random, (uint64_t)(loss - gradients))];
+    if (unit == WHOLE || has_value(compute, unit, gradients, value))
+        *value = rand_below(&random, 2) == 0 ? INFINITY : NAN;
 }
 
 void compute_unit(const struct compute *compute, uint32_t unit, uint64_t step, struct node node,
                   const struct compute_slots *slots, float *ret_gradients)
 {
     add_slots(compute, unit, node, slots, ret_gradients);
-    spoil(compute, step, node, ret_gradients);
+    spoil(compute, unit, step, node, ret_gradients);
 }
 
 /* ---- made-up numbers of the whole model ---- */
@@ -369,7 +391,7 @@ void compute_train(struct compute *compute, uint64_t step, struct node node, con
         run_node(compute, step, node, weights, ret_gradients);
     else
         make_up_node(compute, step, node, weights, ret_gradients);
-    spoil(compute, step, node, ret_gradients);
+    spoil(compute, WHOLE, step, node, ret_gradients);
 }
 
 float compute_whole(const struct compute *compute, float *gradients)

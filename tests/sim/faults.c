@@ -582,13 +582,19 @@ static bool brings_nothing(const struct sim *sim, uint32_t worker)
     return sim->hoarder == worker + 1 || (sim->lie.told && sim->lie.worker == worker);
 }
 
-/* One that is not there or, where all are, and about to leave, one in its place. */
+static bool stays(const struct sim *sim, uint32_t worker)
+{
+    return sim->workers[worker].life != NULL && !sim->workers[worker].leaving &&
+           !brings_nothing(sim, worker);
+}
+
+/* One that is not there or, where all are, one in the place of one that is about to leave. */
 static void start_honest(struct sim *sim)
 {
     uint32_t first = (uint32_t)sim_below(sim, SIM_WORKERS_MAX), chosen = SIM_WORKERS_MAX;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         uint32_t worker = (first + i) % SIM_WORKERS_MAX;
-        if (!brings_nothing(sim, worker) &&
+        if (!brings_nothing(sim, worker) && !stays(sim, worker) &&
             (chosen == SIM_WORKERS_MAX || sim->workers[chosen].life != NULL))
             chosen = worker;
     }
@@ -614,8 +620,7 @@ void faults_end(struct sim *sim)
         sim->servers[i].loses_command = false;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {
         sim->workers[i].slowness = 1;
-        bool stays = !sim->workers[i].leaving && !brings_nothing(sim, i);
-        wanted -= wanted > 0 && sim->workers[i].life != NULL && stays;
+        wanted -= wanted > 0 && stays(sim, i);
     }
     for (; wanted > 0; wanted--)
         start_honest(sim);
