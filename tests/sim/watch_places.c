@@ -114,6 +114,9 @@ static bool has_heard(const struct sim_worker *worker, const struct value_name *
 enum err __wrap_outbox_want(struct outbox_asker *asker, const struct want *want)
 {
     struct sim_worker *worker = worker_here();
+    for (uint32_t i = 0; worker != NULL && i < SIM_EARLY_MAX; i++)
+        if (worker->early[i].asker == asker && worker->early[i].id == want->id)
+            worker->early[i].asker = NULL; /* another want has its number now */
     if (worker != NULL && !has_heard(worker, &want->name))
         worker->early[worker->early_count++ % SIM_EARLY_MAX] =
             (struct early_want){asker, want->id, want->name};
