@@ -40,12 +40,13 @@ static enum err judge(const struct spec *spec, const struct model *model, struct
                       plural(rest), why.text);
 }
 
-/* Adds a part of a parameter's chunks. False: there are too many ranges. */
-static bool add_range(struct coordinator_place *place, const struct model_parameter *parameter,
-                      uint32_t part)
+/* Adds a part of a parameter's chunks; ranges before `first` stay as they are. False: there are too
+ * many. */
+static bool add_range(struct coordinator_place *place, uint32_t first,
+                      const struct model_parameter *parameter, uint32_t part)
 {
     struct grant_range *last = &place->ranges[place->range_count - 1];
-    bool follows = place->range_count > 0 &&
+    bool follows = place->range_count > first &&
                    last->chunks.first + last->chunks.count == parameter->chunk_first &&
                    last->parts.first == part;
     if (follows) {
@@ -59,23 +60,39 @@ static bool add_range(struct coordinator_place *place, const struct model_parame
     return true;
 }
 
-static enum err fill(const struct schedule_shape *shape, const uint32_t *cuts,
-                     const struct model *model, uint32_t stage, struct coordinator_place *place,
-                     struct reason *reason)
+/* What the units of the stage have. */
+static enum err add_stage(const struct schedule_shape *shape, const uint32_t *cuts,
+                          const struct model *model, uint32_t stage,
+                          struct coordinator_place *place, struct reason *reason)
 {
+    uint32_t first = place->range_count;
     for (uint32_t part = 0; part < MODEL_PARTS_MAX; part++)
         for (uint32_t i = 0; i < model->parameters_count; i++) {
             const struct model_parameter *parameter = &model->parameters[i];
             bool has = part < parameter->parts &&
                        schedule_has(shape, cuts, stage, parameter->part_units[part]);
-            if (has && !add_range(place, parameter, part))
+            if (has && !add_range(place, first, parameter, part))
                 return reason_set(reason, ERR_INVALID,
                                   "a place of %u runs has more than %u ranges of chunks; fewer "
                                   "mesh.units would do",
                                   shape->runs, 1 + WIRE_RANGES_MAX);
         }
-    check(place->range_count > 0);
+    check(place->range_count > first);
     return ERR_OK;
+}
+
+/* In chimera the place has a run of each direction: of each half of a node. */
+static enum err fill(const struct schedule_shape *shape, const uint32_t *cuts,
+                     const struct model *model, uint32_t stage, struct coordinator_place *place,
+                     struct reason *reason)
+{
+    struct schedule_shape down = *shape;
+    if (shape->schedule != SCHEDULE_CHIMERA)
+        return add_stage(shape, cuts, model, stage, place, reason);
+    down.schedule = SCHEDULE_NAIVE;
+    TRY(add_stage(&down, cuts, model, stage, place, reason));
+    place->right_first = place->range_count;
+    return add_stage(&down, cuts, model, shape->places - 1 - stage, place, reason);
 }
 
 enum err control_mesh_places(const struct spec *spec, const struct model *model,

@@ -83,6 +83,9 @@ struct coordinator_settings {
 /* What a place of a mesh pushes: parts of chunks. */
 struct coordinator_place {
     uint32_t range_count; /* 1 at least */
+    /* chimera: those before are of a node's left half, from there on of its right one; 0: each is of
+     * all of the node */
+    uint32_t right_first;
     struct grant_range ranges[1 + WIRE_RANGES_MAX];
 };
 

@@ -100,10 +100,20 @@ uint64_t said_by(const struct run *run, uint64_t step, struct node node, uint64_
     return statement != NULL ? statement->member : 0;
 }
 
-static bool pushes_part(const struct run *run, uint32_t stage, const struct lack *lack)
+static bool is_in_right_half(const struct run *run, struct node node, uint32_t slot)
+{
+    return 2 * (slot - node_first(node)) >= node_slots(node, run->settings.slots);
+}
+
+/* Whether the place pushes the lack's chunk for that slot of the node. */
+static bool pushes_part(const struct run *run, uint32_t stage, struct node node,
+                        const struct lack *lack)
 {
     const struct coordinator_place *place = &run->settings.places[stage];
-    for (uint32_t i = 0; i < place->range_count; i++) {
+    uint32_t first = 0, end = place->range_count;
+    if (place->right_first > 0)
+        *(is_in_right_half(run, node, lack->slot) ? &first : &end) = place->right_first;
+    for (uint32_t i = first; i < end; i++) {
         const struct grant_range *range = &place->ranges[i];
         if (lack->chunk - range->chunks.first < range->chunks.count &&
             lack->part - range->parts.first < range->parts.count)
@@ -118,7 +128,7 @@ uint64_t said_to_have(const struct run *run, uint64_t step, uint64_t gang, const
         const struct node node = {level, lack->slot >> level}; /* that the lease may have had */
         const struct statement *said = said_newest(run, step, node);
         for (; said != NULL; said = said_next(said))
-            if (said->gang == gang && pushes_part(run, said->stage, lack))
+            if (said->gang == gang && pushes_part(run, said->stage, node, lack))
                 return said->member;
     }
     return 0;

@@ -2,6 +2,7 @@
 #include "server/coordinator/standstill.h"
 
 #include "server/coordinator/effects.h"
+#include "server/coordinator/places.h"
 
 enum {
     LEASES = 3,
@@ -101,6 +102,8 @@ static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *te
     else if (lease != NULL)
         put_lease(coordinator, now_ms, lease, text, bytes);
     else
+        places_wait_for(coordinator, text, bytes);
+    if (text[0] == 0)
         put_silent(coordinator, text, bytes);
 }
 
@@ -115,7 +118,7 @@ void standstill_look(struct coordinator *coordinator, uint64_t now_ms)
         *standstill = (struct standstill){0};
         return;
     }
-    char cause[160];
+    char cause[160] = "";
     put_cause(coordinator, now_ms, cause, sizeof cause);
     bool same = standstill->since_ms == run->steps.committed_ms;
     standstill->since_ms = run->steps.committed_ms;

@@ -411,7 +411,7 @@ enum { LIES = 64 /* beside one push in so many */ };
 static bool is_not_pushed(struct sim *sim, const struct push *push, uint32_t worker)
 {
     struct lie *lie = &sim->lie;
-    if (sim->options.story != NULL || sim->calm || sim->scenario.spec.mesh.stages > 1)
+    if (sim->options.story != NULL || sim->calm)
         return false;
     if (!lie->told && rand_below(&sim->keys, LIES) == 0)
         *lie = (struct lie){true, worker, push->generation, push->step, push->node};

@@ -32,6 +32,7 @@ struct coordinator_fixture {
     double audit;
     bool async;
     bool staged;           /* two places: each pushes one of two chunks */
+    bool halves;           /* … of the left half of a node, and the other one of the right half */
     bool stops;            /* an earlier coordinator was told to stop it */
     uint32_t workers;      /* that join: one, or a and b */
     uint64_t worker, a, b; /* their members' numbers */
@@ -59,6 +60,9 @@ static const struct map_parameter parameters[] = {
 static const struct coordinator_place stages[] = {
     {.range_count = 1, .ranges = {{{0, 1}, {0, 1}}}},
     {.range_count = 2, .ranges = {{{1, 1}, {0, 1}}, {{0, 1}, {1, 1}}}}};
+static const struct coordinator_place half_stages[] = {
+    {.range_count = 2, .ranges = {{{0, 1}, {0, 1}}, {{1, 1}, {0, 1}}}, .right_first = 1},
+    {.range_count = 2, .ranges = {{{1, 1}, {0, 1}}, {{0, 1}, {0, 1}}}, .right_first = 1}};
 
 static inline struct coordinator_run run_of(uint64_t steps)
 {
@@ -375,7 +379,8 @@ static inline void coordinator_set_up(struct coordinator_fixture *f)
     f->run.cut_every = f->cut_every;
     f->run.audit = f->audit;
     f->run.place_count = f->staged ? 2 : 0;
-    f->run.places = stages;
+    f->run.places = f->halves ? half_stages : stages;
+    f->run.node_slots = f->halves ? 2 : f->run.node_slots;
     if (f->validated) {
         f->run.validate_every = 2;
         f->run.validation_samples = 5; /* three pieces of two, two and one */

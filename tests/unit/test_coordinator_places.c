@@ -700,12 +700,11 @@ static void wait_a_lease(struct places_fixture *f)
     }
 }
 
-/* Server 0 says that the chunk's part lacks slot 0. */
-static void say_lack(struct places_fixture *f, uint32_t chunk, uint32_t part)
+/* Server 0 says that the chunk's part lacks the slot. */
+static void say_lack(struct places_fixture *f, struct lack lack)
 {
     const struct server_command *asked = command(&f->c, 0, SERVER_ASK_MISSING);
-    const struct lack lack = {0, chunk, part};
-    const uint64_t slots = 1;
+    const uint64_t slots = UINT64_C(1) << lack.slot;
     struct server_report missing = {.kind = SERVER_MISSING};
     assert_non_null(asked);
     missing.missing.generation = f->c.generation;
@@ -726,11 +725,25 @@ TEST_F(who_completes_a_place_twice_without_its_pushes_is_expelled, places, .c.st
         done(f, 0, &replies[0], ERR_OK);
         done(f, 1, &replies[1], ERR_OK);
         wait_a_lease(f);
-        say_lack(f, 0, 1); /* b's part of the chunk that both push */
+        say_lack(f, (struct lack){.part = 1}); /* b's part of the chunk that both push */
         assert_true((seen(&f->c, EFFECT_EXPEL) != NULL) == (turn == 2));
     }
     assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[1]);
     assert_int_equal(status(&f->c).member_count, JOINED - 1);
+}
+
+/* chimera: both places push the chunk, each of another half of the node. */
+TEST_F(whose_half_was_not_pushed_is_known, places, .c.steps = 4, .c.halves = true)
+{
+    struct acquire_reply replies[PLACES];
+    for (uint32_t turn = 1; turn <= 2; turn++) {
+        lease(f, 0, 1, replies);
+        done(f, 1, &replies[1], ERR_OK);
+        done(f, 0, &replies[0], ERR_OK);
+        wait_a_lease(f);
+        say_lack(f, (struct lack){.slot = 1});
+    }
+    assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[1]);
 }
 
 TEST_F(the_last_place_brings_what_a_piece_is_worth, places, .c.steps = 2, .c.validated = true)
