@@ -45,9 +45,9 @@ static enum err judge(const struct spec *spec, const struct model *model, struct
 static bool add_range(struct coordinator_place *place, uint32_t first,
                       const struct model_parameter *parameter, uint32_t part)
 {
-    struct grant_range *last = &place->ranges[place->range_count - 1];
-    bool follows = place->range_count > first &&
-                   last->chunks.first + last->chunks.count == parameter->chunk_first &&
+    bool any = place->range_count > first;
+    struct grant_range *last = any ? &place->ranges[place->range_count - 1] : NULL;
+    bool follows = any && last->chunks.first + last->chunks.count == parameter->chunk_first &&
                    last->parts.first == part;
     if (follows) {
         last->chunks.count += parameter->chunks_count;
