@@ -259,22 +259,23 @@ static bool cut_off(struct sim *sim)
     return true;
 }
 
+enum { PAIR_US = 20000000 /* two deadlines of who asks, and more */ };
+
 /* Two workers do not reach each other, and everybody else both of them. */
 static bool cut_pair(struct sim *sim)
 {
     struct faults *faults = &sim->faults;
-    uint32_t first = (uint32_t)sim_below(sim, SIM_WORKERS_MAX);
-    uint32_t second = (uint32_t)sim_below(sim, SIM_WORKERS_MAX);
+    const struct sim_worker *first = pick_worker(sim, true), *second = pick_worker(sim, true);
     if (faults->partition_count == FAULTS_PARTITIONS_MAX || first == second)
         return false;
-    sim_trace(sim, "w%u and w%u do not reach each other for a while", first, second);
+    sim_trace(sim, "w%u and w%u do not reach each other for a while", first->index, second->index);
     faults->partitions[faults->partition_count++] =
-        (struct partition){.place = {MACHINE_WORKER, first},
+        (struct partition){.place = {MACHINE_WORKER, first->index},
                            .from = true,
                            .to = true,
                            .pair = true,
-                           .other = {MACHINE_WORKER, second},
-                           .until_us = sim->now_us + sim_below(sim, 30000000)};
+                           .other = {MACHINE_WORKER, second->index},
+                           .until_us = sim->now_us + PAIR_US + sim_below(sim, 2 * PAIR_US)};
     return true;
 }
 

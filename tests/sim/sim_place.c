@@ -106,6 +106,11 @@ static struct executor_value value_of(const struct walk *walk, struct program_ro
                                    .bytes = sizeof(uint64_t)};
 }
 
+static const char *what(enum executor_way way)
+{
+    return way == EXECUTOR_FORWARD ? "activations" : "activations' gradients";
+}
+
 static enum err send(struct walk *walk, struct program_row row, enum executor_way way,
                      const uint64_t *bits)
 {
@@ -114,6 +119,8 @@ static enum err send(struct walk *walk, struct program_row row, enum executor_wa
     TRY(spend_due(walk));
     handed_given(world.sim, walk->device->worker, &name, *bits);
     TRY(walk->hooks->send(walk->hooks->context, &value, bits));
+    story_tell_once(world.sim, "w%u gives the %s of slot %u", walk->device->worker, what(way),
+                    name.slot);
     faults_spring(world.sim, TRAP_VALUE, walk->device->worker);
     return life_acts() ? ERR_OK : ERR_CANCELLED;
 }
@@ -128,6 +135,8 @@ static enum err receive(struct walk *walk, struct program_row row, enum executor
     if (!life_acts())
         return ERR_CANCELLED;
     handed_taken(world.sim, walk->device->worker, &name, *ret_bits);
+    story_tell_once(world.sim, "w%u has the %s of slot %u", walk->device->worker, what(way),
+                    name.slot);
     return ERR_OK;
 }
 

@@ -31,7 +31,7 @@ struct story {
     size_t first_at;              /* where it is; SIZE_MAX: not told yet */
     size_t chapter_at;            /* what was told since is not told again */
     bool over;                    /* the run is: nothing is told any more */
-    uint32_t servers, workers, steps, slots, checkpoint_every, second_percent;
+    uint32_t servers, workers, stages, steps, slots, checkpoint_every, second_percent;
     bool async;
     uint32_t slow[SIM_WORKERS_MAX]; /* 0: not */
     bool wrong[SIM_WORKERS_MAX];
@@ -87,6 +87,7 @@ static bool take(struct story *story, const char *key, const char *value)
         uint32_t *number;
     } numbers[] = {{"servers", &story->servers},
                    {"workers", &story->workers},
+                   {"stages", &story->stages},
                    {"steps", &story->steps},
                    {"slots", &story->slots},
                    {"checkpoint every", &story->checkpoint_every},
@@ -112,8 +113,9 @@ static bool take(struct story *story, const char *key, const char *value)
 static bool is_possible(const struct story *story)
 {
     return story->servers > 0 && story->servers <= SIM_SERVERS_FIRST && story->workers > 0 &&
-           story->workers <= SIM_WORKERS_MAX && story->steps > 0 && story->steps <= SIM_STEPS_MAX &&
-           story->slots > 0 && story->slots <= SIM_SLOTS_MAX;
+           story->workers <= SIM_WORKERS_MAX && story->stages > 0 &&
+           story->stages <= 3 /* the toy model's units */ && story->steps > 0 &&
+           story->steps <= SIM_STEPS_MAX && story->slots > 0 && story->slots <= SIM_SLOTS_MAX;
 }
 
 /* The first line, then the plan, which ends before the second empty line. */
@@ -168,6 +170,7 @@ struct story *story_read(const char *path)
     struct story *story = calloc(1, sizeof *story);
     check(story != NULL);
     story->second_percent = NEVER_PERCENT;
+    story->stages = 1;
     bool read = read_file(path, &text) && parse(story, buf_slice(&text));
     buf_release(&text);
     if (read)
@@ -199,7 +202,7 @@ void story_scenario(const struct story *story, struct scenario *ret_scenario)
                                       .logits_bytes_max = 1 << 20,
                                       .precision = SPEC_FP32,
                                       .node_slots = 1};
-    spec->mesh = (struct spec_mesh){.stages = 1, .schedule = SCHEDULE_1F1B, .runs = 1};
+    spec->mesh = (struct spec_mesh){.stages = story->stages, .schedule = SCHEDULE_1F1B, .runs = 1};
     spec->consistency = (struct spec_consistency){.kind = SPEC_SYNC};
     spec->optimizer = (struct spec_optimizer){.kind = SPEC_SGD, .lr = 0.01};
     spec->checkpoint.every_steps = story->checkpoint_every;

@@ -138,6 +138,21 @@ static void spring_done(struct sim *sim, struct coordinator *core,
         faults_spring(sim, TRAP_DONE, worker);
 }
 
+/* "slot 3", or where several workers share it "stage 1 of slot 3". */
+struct share {
+    char text[48];
+};
+
+static struct share share_of(const struct ticket *ticket, const struct place *place)
+{
+    struct share share;
+    int at = place->stages > 1
+                 ? snprintf(share.text, sizeof share.text, "stage %u of ", place->stage)
+                 : 0;
+    snprintf(share.text + at, sizeof share.text - (size_t)at, "slot %u", ticket->node.index);
+    return share;
+}
+
 enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
                                      const struct complete_request *request)
 {
@@ -155,9 +170,9 @@ enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
     bool begun = gangs_find(&core->run.gangs, changed.ticket.attempt) != NULL;
     enum err err = __real_coordinator_complete(core, now_ms, &changed);
     if (name != NULL && request->outcome == ERR_OK)
-        story_tell(sim, "c%u hears from %s that slot %u of step %llu is done%s", coordinator->index,
-                   name, request->ticket.node.index, (unsigned long long)request->ticket.step,
-                   err == ERR_OK ? "" : ", too late");
+        story_tell(sim, "c%u hears from %s that %s of step %llu is done%s", coordinator->index,
+                   name, share_of(&request->ticket, &request->place).text,
+                   (unsigned long long)request->ticket.step, err == ERR_OK ? "" : ", too late");
     if (err == ERR_OK && sim_coordinator_holds_office(sim, coordinator) &&
         (sim->run.async || changed.ticket.step >= version) && is_whole(sim, core, &changed, begun))
         ledger_completed(sim, &changed);
@@ -446,17 +461,18 @@ struct call *__wrap_waiting_take_acquire(struct waiting *waiting, uint64_t membe
 }
 
 static void tell_granted(struct sim *sim, const struct sim_coordinator *coordinator,
-                         const struct ticket *ticket)
+                         const struct acquire_reply *reply)
 {
     struct coordinator *core = coordinator->core;
+    const struct ticket *ticket = &reply->ticket;
     const struct lease *lease = tickets_find(&core->run.tickets, ticket->attempt);
-    const char *name = lease != NULL ? members_name(&core->members, lease->member) : NULL;
+    const char *name = lease != NULL ? members_name(&core->members, ticket->member) : NULL;
     if (name == NULL)
         return;
     sim->options.progress->speculative += lease->speculative ? 1 : 0;
     sim->options.progress->audits += lease->audit ? 1 : 0;
-    story_tell(sim, "c%u grants slot %u of step %llu to %s%s", coordinator->index,
-               ticket->node.index, (unsigned long long)ticket->step, name,
+    story_tell(sim, "c%u grants %s of step %llu to %s%s", coordinator->index,
+               share_of(ticket, &reply->place).text, (unsigned long long)ticket->step, name,
                lease->audit         ? ", as an audit"
                : lease->speculative ? ", as a second attempt"
                                     : "");
@@ -476,7 +492,7 @@ enum err __wrap_wire_encode_acquire_reply(const struct acquire_reply *reply, str
         !ledger_is_late(sim, changed.ticket.generation, coordinator->term))
         ledger_granted(sim, &changed.ticket, sim_coordinator_holds_office(sim, coordinator));
     if (changed.result == ACQUIRE_TICKET)
-        tell_granted(sim, coordinator, &changed.ticket);
+        tell_granted(sim, coordinator, &changed);
     return __real_wire_encode_acquire_reply(&changed, out);
 }
 
