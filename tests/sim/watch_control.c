@@ -79,7 +79,8 @@ static uint64_t attempt_given(struct coordinator *core, const struct acquire_req
     if (member == NULL || member->sequence != request->sequence || member->ticket.attempt == 0)
         return 0;
     const struct lease *lease = tickets_find(&core->run.tickets, member->ticket.attempt);
-    return lease != NULL ? lease->attempt : 0;
+    bool given_up = core->run.gangs.places > 0 && member->lease != member->ticket.attempt;
+    return lease != NULL && !given_up ? lease->attempt : 0;
 }
 
 /* Asked again, the answer is the lease already given. */
