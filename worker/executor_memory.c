@@ -179,6 +179,8 @@ static enum err plan_program(struct executor *e, struct executor_program *progra
         e->streamed = program->memory.weights_bytes;
     if (program->memory.hosted_bytes > e->memory.hosted)
         e->memory.hosted = program->memory.hosted_bytes;
+    if (program->memory.sent_bytes > e->memory.kept)
+        e->memory.kept = program->memory.sent_bytes;
     return look_through(e, program);
 }
 
@@ -266,8 +268,8 @@ static void place_pieces(struct executor *e, struct pieces *pieces, float **ret_
 }
 
 /* The ledger of what needs what, and what makes it less. */
-static enum err does_not_fit(const struct executor *e, const struct kernels_memory *device,
-                             struct reason *reason)
+static enum err does_not_fit(const struct executor *e, uint64_t bytes,
+                             const struct kernels_memory *device, struct reason *reason)
 {
     const struct executor_memory *m = &e->memory;
     return reason_set(
@@ -275,11 +277,12 @@ static enum err does_not_fit(const struct executor *e, const struct kernels_memo
         "the run needs %" PRIu64 " bytes of device memory, %" PRIu64 " of %" PRIu64
         " are free: weights %" PRIu64 ", gradients %" PRIu64 " (%" PRIu64 " sets), activations "
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
-        "); the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
+        "), on the host offloaded %" PRIu64 ", kept for other places %" PRIu64
+        "; the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
         "(activations), residency.weights streamed (weights), train.logits_bytes_max (logits), "
         "train.node_slots (gradients), more of mesh.stage (all of it)",
-        m->total, device->free, device->total, m->weights, m->gradients, m->gradient_sets,
-        m->activations, m->local, m->scratch, m->logits, m->workspace);
+        bytes, device->free, device->total, m->weights, m->gradients, m->gradient_sets,
+        m->activations, m->local, m->scratch, m->logits, m->hosted, m->kept, m->workspace);
 }
 
 static enum err alloc_device(struct executor *e, uint64_t memory_max, float **ret_local,
@@ -291,15 +294,17 @@ static enum err alloc_device(struct executor *e, uint64_t memory_max, float **re
     e->memory.scratch += e->loads_max * (slot.inputs + 3 * slot.predictions);
     place_pieces(e, &pieces, ret_local);
     e->k->memory(e->k, &device);
-    if (device.total == 0)
+    bool is_host = device.total == 0; /* which keeps the rest as well */
+    if (is_host)
         device.total = device.free = memory_max;
     e->memory.workspace = device.own;
     e->memory.total = pieces.bytes;
-    if (device.total > 0 && pieces.bytes > device.free)
-        return does_not_fit(e, &device, reason);
+    uint64_t bytes = pieces.bytes + (is_host ? e->memory.hosted + e->memory.kept : 0);
+    if (device.total > 0 && bytes > device.free)
+        return does_not_fit(e, bytes, &device, reason);
     e->memory_taken = e->k->alloc(e->k, pieces.bytes);
     if (e->memory_taken == NULL)
-        return device.total > 0 ? does_not_fit(e, &device, reason) : ERR_NOMEM;
+        return device.total > 0 ? does_not_fit(e, bytes, &device, reason) : ERR_NOMEM;
     pieces = (struct pieces){.base = e->memory_taken};
     place_pieces(e, &pieces, ret_local);
     return ERR_OK;

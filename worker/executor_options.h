@@ -33,7 +33,8 @@ struct executor_memory {
     uint64_t logits;      /* that block alone */
     uint64_t workspace;   /* the backend's own, taken before; not in the total */
     uint64_t total;       /* one alloc */
-    uint64_t hosted;      /* of the host's memory: activations that are offloaded */
+    uint64_t hosted;      /* of the host's memory: activations that are offloaded, */
+    uint64_t kept;        /* and at most what other places may ask for until a lease is over */
 };
 
 #endif

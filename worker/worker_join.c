@@ -17,7 +17,8 @@ void worker_join_log_memory(struct worker *worker)
              log_uint("activations_bytes", memory.activations),
              log_uint("local_bytes", memory.local), log_uint("scratch_bytes", memory.scratch),
              log_uint("logits_bytes", memory.logits), log_uint("workspace_bytes", memory.workspace),
-             log_uint("total_bytes", memory.total), log_uint("hosted_bytes", memory.hosted));
+             log_uint("total_bytes", memory.total), log_uint("hosted_bytes", memory.hosted),
+             log_uint("kept_bytes", memory.kept));
 }
 
 enum err worker_join_run(struct worker *worker, const struct describe_reply *description)

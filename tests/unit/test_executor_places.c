@@ -226,6 +226,36 @@ static void refused(struct executor_fixture *f, struct mesh mesh, struct local_s
     assert_string_equal(reason.text, wanted);
 }
 
+TEST_F(what_other_places_may_ask_for_is_in_the_ledger, executor, .settings = fixture_mlp())
+{
+    struct pair pair;
+    uint64_t sent[PLACES] = {0};
+    const struct mesh mesh = {.schedule = SCHEDULE_1F1B, .places = PLACES, .runs = 1};
+    pair_open(&pair, f, SCHEDULE_1F1B, 4);
+    pair_run(&pair, fixture_ticket(3, 2, 0));
+    for (uint32_t i = 0; i < pair.sent_count; i++)
+        sent[pair.sent[i].way == EXECUTOR_BACKWARD] += pair.sent[i].bytes;
+    for (uint32_t p = 0; p < PLACES; p++) {
+        const struct executor_memory memory = executor_memory(pair.executors[p]);
+        struct executor_options options = {.kernels = f->k,
+                                           .model = &f->model,
+                                           .train = &f->train,
+                                           .node_slots_max = 4,
+                                           .mesh = &mesh,
+                                           .place = p,
+                                           .memory_max = memory.total + memory.kept};
+        struct executor *executor = NULL;
+        struct reason reason = {.text = ""};
+        assert_int_equal(memory.kept, sent[p]);
+        assert_int_equal(executor_new(&options, &executor, &reason), ERR_OK);
+        executor_free(executor);
+        options.memory_max--;
+        assert_int_equal(executor_new(&options, &executor, &reason), ERR_NOMEM);
+        assert_non_null(strstr(reason.text, "kept for other places"));
+    }
+    pair_close(&pair);
+}
+
 TEST_F(a_mesh_that_the_model_does_not_have_is_refused, executor, .settings = fixture_mlp())
 {
     refused(f, (struct mesh){.schedule = SCHEDULE_1F1B, .places = 4, .runs = 1},

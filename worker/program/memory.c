@@ -237,6 +237,19 @@ static uint64_t most_weights(const struct program_place *place, const struct pro
     return streamed ? most : 0;
 }
 
+static uint64_t sent_bytes(const struct program_place *place, const struct program_sizes *sizes)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < place->rows_count; i++) {
+        struct program_row row = place->rows[i];
+        if (row.act == ACT_SEND_F || row.act == ACT_SEND_E)
+            bytes += sizes[row.unit].output;
+        if (row.act == ACT_SEND_B)
+            bytes += sizes[row.unit - 1].output;
+    }
+    return bytes;
+}
+
 enum err program_memory_plan(const struct program *program, const struct program_place *place,
                              const struct program_sizes *sizes, struct program_memory *ret_memory)
 {
@@ -270,6 +283,7 @@ enum err program_memory_plan(const struct program *program, const struct program
     memory.arena_bytes = planner.device.bytes;
     memory.live_bytes_max = planner.device.live_bytes_max;
     memory.hosted_bytes = planner.host.bytes;
+    memory.sent_bytes = sent_bytes(place, sizes);
     memory.weights_bytes = planner.weights.bytes;
     *ret_memory = memory;
     return ERR_OK;

@@ -32,8 +32,9 @@ struct program_offsets {
 struct program_memory {
     struct program_offsets *rows; /* owned; one a row of the place */
     uint64_t arena_bytes;
-    uint64_t hosted_bytes;   /* of a second arena, in the host's memory */
-    uint64_t weights_bytes;  /* of a third one, for weights that are streamed; 0: they are not */
+    uint64_t hosted_bytes;  /* of a second arena, in the host's memory */
+    uint64_t sent_bytes;    /* of values for other places, which are kept until the lease is over */
+    uint64_t weights_bytes; /* of a third one, for weights that are streamed; 0: they are not */
     uint64_t live_bytes_max; /* predicted peak: most bytes alive at once. arena_bytes is more only
                                 where what was freed does not fit what comes */
 };

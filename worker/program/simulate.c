@@ -72,15 +72,13 @@ uint64_t simulate_act(const struct simulate_cost *cost, enum act act)
 }
 
 /* Every value is there later than 0, so that 0 can mean "not sent". */
-static void send(struct simulation *s, struct simulate_place *place, struct program_row row,
-                 uint64_t now)
+static void send(struct simulation *s, struct program_row row, uint64_t now)
 {
     struct parcel parcel = parcel_of(s, row);
     uint64_t way = s->options->link_bytes == 0
                        ? 0
                        : parcel.bytes * s->options->link_ticks / s->options->link_bytes;
     *parcel.there = 1 + now + way;
-    place->outbox_bytes += parcel.bytes;
 }
 
 /* False: the row waits for a value that is not sent yet. */
@@ -101,7 +99,7 @@ static bool walk_row(struct simulation *s, uint32_t p)
     place->busy += cost;
     place->rows[s->next[p]++] = (struct simulate_span){begin, *clock};
     if (is_send(row.act))
-        send(s, place, row, *clock);
+        send(s, row, *clock);
     if (cost > 0 && *clock > s->result->time)
         s->result->time = *clock;
     return true;
@@ -149,6 +147,7 @@ static enum err measure_place(struct simulation *s, uint32_t p)
     TRY(program_memory_plan(s->program, &s->program->places[p], s->options->sizes, &memory));
     s->result->places[p].arena_bytes = memory.arena_bytes;
     s->result->places[p].hosted_bytes = memory.hosted_bytes;
+    s->result->places[p].outbox_bytes = memory.sent_bytes;
     s->result->places[p].weights_bytes = memory.weights_bytes;
     return ERR_OK;
 }
