@@ -532,13 +532,23 @@ uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const str
     return 1;
 }
 
+/* Whether the member has the place that it means: the same call may come once more when it has another
+ * one of the lease, or that one anew. */
+static bool has_place(const struct gang *gang, const struct member *member,
+                      const struct complete_request *request)
+{
+    const struct place *meant = &request->place;
+    const struct gang_place *place = &gang->places[member->stage];
+    return member->lease == request->ticket.attempt && place->member == member->id &&
+           meant->stage == member->stage && meant->tries == place->tries;
+}
+
 const struct gang *places_completes(const struct run *run, const struct member *member,
                                     const struct complete_request *request)
 {
     const struct gang *gang = gangs_find(&run->gangs, request->ticket.attempt);
-    bool holds = gang != NULL && member->lease == request->ticket.attempt &&
-                 gang->places[member->stage].member == member->id;
-    return holds && !gang->places[member->stage].done && request->outcome == ERR_OK ? gang : NULL;
+    bool has = gang != NULL && has_place(gang, member, request);
+    return has && !gang->places[member->stage].done && request->outcome == ERR_OK ? gang : NULL;
 }
 
 bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
@@ -547,7 +557,7 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
 {
     struct run *run = &coordinator->run;
     struct gang *gang = gangs_find(&run->gangs, request->ticket.attempt);
-    if (gang == NULL || member->lease != request->ticket.attempt)
+    if (gang == NULL || !has_place(gang, member, request))
         return false; /* the lease is over, or the place is another's now */
     if (request->outcome != ERR_OK) {
         if (request->unreachable != 0)

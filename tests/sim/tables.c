@@ -193,7 +193,9 @@ static uint64_t overdue_ms(const struct tickets *tickets, const struct lease *le
          other = leases_before(&tickets->leases, other))
         if (other->kind == lease->kind && other->step == lease->step &&
             other->node.level == lease->node.level && other->node.index == lease->node.index) {
-            if (other->doubted)
+            bool renewed = world.sim->scenario.spec.mesh.stages > 1 &&
+                           other->granted_ms >= lease->granted_ms; /* a place was filled since */
+            if (other->doubted || renewed)
                 return 0;
             youngest_ms = other->granted_ms > youngest_ms ? other->granted_ms : youngest_ms;
         }

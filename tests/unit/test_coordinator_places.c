@@ -95,6 +95,19 @@ static void lose(struct places_fixture *f, uint32_t i)
     look(&f->c);
 }
 
+/* The member's place of that lease. */
+static struct place seat_of(const struct places_fixture *f, const struct acquire_reply *lease,
+                            uint64_t member)
+{
+    struct peer peers[WIRE_PLACES_MAX];
+    const struct places places = places_now(f, lease->ticket.attempt, peers);
+    uint32_t i = 0;
+    while (i < places.peer_count && peers[i].member != member)
+        i++;
+    assert_true(i < places.peer_count);
+    return (struct place){.stage = peers[i].stage, .stages = PLACES, .tries = peers[i].tries};
+}
+
 /* Member i gives its place of that lease up, because member `named` does not answer it. */
 static void wait_in_vain(struct places_fixture *f, const struct acquire_reply *lease, uint32_t i,
                          uint32_t named)
@@ -103,6 +116,7 @@ static void wait_in_vain(struct places_fixture *f, const struct acquire_reply *l
                                              .secret = secret_of(f->m[i]),
                                              .ticket = sign(lease->ticket, f->m[i]),
                                              .outcome = ERR_UNREACHABLE,
+                                             .place = seat_of(f, lease, f->m[i]),
                                              .unreachable = f->m[named]};
     assert_int_equal(say_complete(&f->c, &request), ERR_OK);
 }
@@ -686,6 +700,23 @@ TEST_F(a_third_lease_tells_who_is_wrong, places, AUDITED)
     assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[3]);
     for (uint32_t i = 0; i < JOINED - 1; i++)
         assert_false(is_named(f, i));
+}
+
+/* ---- calls that come again ---- */
+
+TEST_F(a_place_that_was_given_up_is_not_given_up_again, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    done(f, 1, &replies[1], ERR_BUSY);
+    ask(f, 1);
+    const struct acquire_reply again = answer(&f->c, f->m[1]);
+    assert_int_equal(again.ticket.attempt, replies[1].ticket.attempt);
+    done(f, 1, &replies[1], ERR_BUSY); /* once more */
+    assert_int_equal(seat_of(f, &again, f->m[1]).tries, again.place.tries);
+    done(f, 0, &replies[0], ERR_OK);
+    done(f, 1, &again, ERR_OK);
+    assert_true(hears(f, 0, again.ticket.attempt)); /* the lease is over */
 }
 
 /* ---- what was not pushed ---- */
