@@ -104,6 +104,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
         .pieces = piece_count(&run->settings),
         .node_slots = run->settings.node_slots,
         .leases_max = COORDINATOR_MEMBERS_MAX * COORDINATOR_LEASES_MAX,
+        .shared = run->settings.place_count > 1,
         .lease_ms = settings->lease_ms,
         .overdue_percent = settings->speculation_percent,
         .overdue_ms_min = settings->speculation_ms_min,

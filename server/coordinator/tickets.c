@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum {
+    LAPSES_MAX = 16,      /* that are counted */
     LAPSE_FACTOR = 16,    /* a lease lapses after this many times the usual time, or: */
     LAPSE_UNKNOWN = 10,   /* while that is not known: after this many times lease_ms */
     USUAL_SHARE = 4,      /* the newest duration's weight in the average is 1 / this */
@@ -741,14 +742,24 @@ void tickets_drop_all(struct tickets *tickets, uint64_t now_ms)
         lease_end(tickets, now_ms, lease, 0);
 }
 
+/* Who shares a lease computes no further when it lapses: the next one of these slots gets twice the
+ * time, so that slots which take longer than ever before are done in the end. */
 static uint64_t lapse_after_ms(const struct tickets *tickets, const struct lease *lease)
 {
     uint64_t lease_ms = tickets->settings.lease_ms;
     double usual = usual_ms(tickets, lease);
-    if (usual == 0)
-        return lease_ms * LAPSE_UNKNOWN;
-    uint64_t after_ms = (uint64_t)usual * LAPSE_FACTOR;
-    return after_ms > lease_ms ? after_ms : lease_ms;
+    uint64_t after_ms = usual == 0 ? lease_ms * LAPSE_UNKNOWN : (uint64_t)usual * LAPSE_FACTOR;
+    uint32_t lapses = lease_work(tickets, lease)->slots[node_first(lease->node)].lapses;
+    return (after_ms > lease_ms ? after_ms : lease_ms) << lapses;
+}
+
+static void note_lapse(struct tickets *tickets, const struct lease *lease)
+{
+    struct work *work = work_of(tickets, lease->kind, lease->step);
+    uint32_t first = node_first(lease->node);
+    for (uint32_t slot = first; tickets->settings.shared && slot < first + lease->slots; slot++)
+        if (work->slots[slot].lapses < LAPSES_MAX)
+            work->slots[slot].lapses++;
 }
 
 uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms)
@@ -761,6 +772,7 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
         while ((oldest = leases_oldest(&tickets->leases, i)) != NULL &&
                (due_ms = oldest->granted_ms + lapse_after_ms(tickets, oldest)) <= now_ms) {
             doubt_if_overdue(tickets, now_ms, oldest);
+            note_lapse(tickets, oldest);
             lease_end(tickets, now_ms, oldest, 0);
             count++;
         }

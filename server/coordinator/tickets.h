@@ -46,6 +46,7 @@ struct tickets_settings {
     uint32_t pieces;          /* of a validation */
     uint32_t node_slots;      /* a power of two: always this run of slots; 0: chosen */
     uint32_t leases_max;      /* at a time */
+    bool shared;              /* leases are several members', whose work ends when theirs lapses */
     uint64_t attempts_first;  /* attempts are numbered from here on */
     uint32_t lease_ms;        /* of a member: no ticket lapses before */
     uint32_t overdue_percent; /* of the usual time; 0: at once */
@@ -61,7 +62,8 @@ struct work {
     uint64_t useful_ms;
     struct slot {
         bool done;
-        bool given; /* granted before, since open */
+        bool given;     /* granted before, since open */
+        uint8_t lapses; /* shared: of its leases, since open */
         uint32_t holders;
         uint32_t found;   /* tickets_check(): leases that cover it */
         uint64_t version; /* given: to compute on */

@@ -254,6 +254,21 @@ TEST_F(a_forgotten_ticket_lapses_although_its_holder_lives, tickets, .usual = tr
     expect_node(grant(&f->tickets, LEASE_MS, 2, 1), 0, 1); /* even to the one who forgot it */
 }
 
+/* Who shared it computes no further. */
+TEST_F(slots_of_a_shared_lease_that_lapsed_get_twice_the_time, tickets, .slots = 1, .node_slots = 1)
+{
+    uint64_t due_ms, now_ms = 0, after_ms = 10 * LEASE_MS;
+    f->tickets.settings.shared = true;
+    for (int times = 0; times < 4; times++) {
+        grant(&f->tickets, now_ms, 1, 1);
+        assert_int_equal(tickets_lapse(&f->tickets, now_ms + after_ms - 1, &due_ms), 0);
+        assert_int_equal(due_ms, now_ms + after_ms);
+        now_ms = due_ms;
+        assert_int_equal(tickets_lapse(&f->tickets, now_ms, &due_ms), 1);
+        after_ms *= 2;
+    }
+}
+
 /* Member 2 held the second slot until member 1 brought it, and the step is over. */
 static struct tickets tickets_with_hoarder(uint64_t now_ms)
 {
