@@ -127,23 +127,29 @@ static enum err stream_back(struct device *device, const struct executor_hooks *
     return ERR_OK;
 }
 
-/* All weights are in place, or have been. */
-static enum err take_weights(struct device *device, const struct ticket *ticket,
-                             const struct executor_hooks *hooks)
+enum err device_check_weights(const struct device *device, const struct ticket *ticket,
+                              uint32_t unit)
 {
-    const struct computing what = {device->worker, *ticket, device->held, COMPUTING_ALL};
-    if (device->streamed)
-        TRY(stream_units(device, hooks, 0, device->model->units_count, 1));
-    for (uint32_t unit = 0; !device->streamed && unit < device->model->units_count; unit++) {
-        TRY(hooks->pull(hooks->context, unit));
-        device->used[unit] = true;
-    }
+    const struct computing what = {device->worker, *ticket, device->held, unit};
     if (!life_acts())
         return ERR_CANCELLED;
     world.watching = true;
     ledger_computing(world.sim, &what);
     world.watching = false;
     return ERR_OK;
+}
+
+/* All weights are in place, or have been. */
+static enum err take_weights(struct device *device, const struct ticket *ticket,
+                             const struct executor_hooks *hooks)
+{
+    if (device->streamed)
+        TRY(stream_units(device, hooks, 0, device->model->units_count, 1));
+    for (uint32_t unit = 0; !device->streamed && unit < device->model->units_count; unit++) {
+        TRY(hooks->pull(hooks->context, unit));
+        device->used[unit] = true;
+    }
+    return device_check_weights(device, ticket, COMPUTING_ALL);
 }
 
 /* Whether somebody waits for the ticket. */

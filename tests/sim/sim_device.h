@@ -24,6 +24,11 @@ struct device {
 enum err device_spend(const struct executor_hooks *hooks, uint64_t us) MUST_USE;
 uint64_t device_slot_us(const struct device *device); /* what a slot takes, usually */
 
+/* Of the unit, or of all (COMPUTING_ALL): they are in place, or have been. ERR_CANCELLED: the worker is
+ * dead. */
+enum err device_check_weights(const struct device *device, const struct ticket *ticket,
+                              uint32_t unit) MUST_USE;
+
 /* Computes the place's part of the ticket. */
 enum err place_run(struct device *device, const struct ticket *ticket,
                    const struct executor_hooks *hooks, struct executor_loss *ret_loss) MUST_USE;

@@ -71,18 +71,12 @@ static enum err ask(struct walk *walk, struct program_row row)
 static enum err pull(struct walk *walk, struct program_row row)
 {
     struct device *device = walk->device;
-    const struct computing what = {device->worker, *walk->ticket, device->held, row.unit};
     if (device->streamed && !walk->asked[row.unit])
         TRY(ask(walk, row));
     TRY(walk->hooks->pull(walk->hooks->context, row.unit));
     walk->asked[row.unit] = false;
     device->used[row.unit] = true;
-    if (!life_acts())
-        return ERR_CANCELLED;
-    world.watching = true;
-    ledger_computing(world.sim, &what);
-    world.watching = false;
-    return ERR_OK;
+    return device_check_weights(device, walk->ticket, row.unit);
 }
 
 /* ---- values ---- */
