@@ -1,8 +1,8 @@
 /* The agent's leases: those that it has, or had, a place of. For agent*.c only.
  *
  * In a mesh of several places a ticket is leased to as many members as there are places. What a
- * member produced for a lease others may ask for until the lease is over, also when its own place is
- * complete (S3): a notice says that, or an answer to Acquire that does not name the lease. Until
+ * member produced for a lease others may ask for until the lease is over, also when its own place
+ * is complete (S3): a notice says that, or an answer to Acquire that does not name the lease. Until
  * then the lease has a record here, with the newest list of who computes its places. A notice may
  * come before the answer that grants the lease: the newest ones of leases that are not known yet
  * are remembered.
@@ -72,8 +72,8 @@ bool agent_leases_told(const struct agent_leases *leases, uint64_t attempt);
 bool agent_leases_names(const struct agent_leases *leases, uint64_t attempt, uint64_t member);
 uint32_t agent_leases_count(const struct agent_leases *leases);
 
-/* The effects GENERATION, KEEP and PLACES, when they are due; and LEASE of an attempt whose compute is
- * about to begin, unless the loop knows the lease. */
+/* The effects GENERATION, KEEP and PLACES, when they are due; and LEASE of an attempt whose compute
+ * is about to begin, unless the loop knows the lease. */
 bool agent_leases_next(struct agent_leases *leases, struct agent_effect *effect);
 bool agent_leases_next_first(struct agent_leases *leases, uint64_t attempt,
                              struct agent_effect *effect);

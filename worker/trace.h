@@ -1,5 +1,5 @@
-/* What one worker did when, as the trace events that Perfetto and chrome://tracing read: a file that
- * grows by a line of JSON for each act that computes, each wait for weights or for a value of
+/* What one worker did when, as the trace events that Perfetto and chrome://tracing read: a file
+ * that grows by a line of JSON for each act that computes, each wait for weights or for a value of
  * another place, and each value that is given or came. Lines end with a comma, which a reader of a
  * file without an end allows; `roost up --trace-out` puts the files of all workers together.
  *

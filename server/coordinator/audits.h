@@ -35,9 +35,9 @@
  * In a run with stages a side is a whole lease. The second one shares no member with the first, and
  * nobody who has the same opinion as another about one of its members. It goes on when the first is
  * over, also when the step is committed, until servers compare no more; so does the first one when
- * the second is faster. Who fills an empty place may have sat on the other side: a second lease that
- * loses a member is over, and another one is granted; so is a first one whose second is complete. What differs
- * is told by the places' boundaries (said.h), and by servers.
+ * the second is faster. Who fills an empty place may have sat on the other side: a second lease
+ * that loses a member is over, and another one is granted; so is a first one whose second is
+ * complete. What differs is told by the places' boundaries (said.h), and by servers.
  *
  * Part of the coordinator's core; audits.c alone writes run->audits. */
 #ifndef ROOST_SERVER_COORDINATOR_AUDITS_H

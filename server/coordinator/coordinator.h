@@ -10,8 +10,8 @@
  * reach the store before anything that follows from them reaches anybody (P10); when a store effect
  * fails, stop there: the effects behind it must not happen. (What a full disk may have no room for
  * has an answer of its own: coordinator_cut_stored(), coordinator_rewind_stored(),
- * coordinator_fingerprint_stored(), coordinator_state_stored(). They may be called while effects are
- * carried out; their effects come behind them.)
+ * coordinator_fingerprint_stored(), coordinator_state_stored(). They may be called while effects
+ * are carried out; their effects come behind them.)
  *
  * What it relies on, by number (CONTRIBUTING.md has all of them):
  *  P1  complete marks a ticket done until a rewind; only seals say that a step is done.
@@ -34,20 +34,20 @@
  *
  * Files: members.c (who is there), servers.c (the daemons), brought.c (what each member had),
  * leases.c and doubt.c (who holds what, and holds it too long), tickets.c (who computes what),
- * gangs.c, unreachable.c, seating.c, places.c and places_show.c (who shares a ticket, each at a place of its own),
- * validation.c (what the held-out pieces brought), seal.c and schedule.c (sums to decisions),
- * window.c (which tickets of an async run), audits.c (which are computed twice), audit_rewind.c
- * (what a wrong worker brought is undone), cuts.c (which cut is durable), map.c and owners.c (who
- * owns what), phase.c and steps.c (how far the run is), effects.c (what the caller has to do),
- * send.c (commands, answers, notices), ended.c (servers hear of members that have ended), moves.c
- * (servers come, chunks move), succession.c (going on), generation.c (beginnings), overdue.c
- * (commands sent again), leaving.c (servers go), hello.c (the answer to a server's hello), rivals.c
- * (two servers of one name), start.c and ending.c (a run starts and ends), commit.c (a step is
- * decided), standstill.c (whom the run waits for), advance.c (the run moves on), wrong_bits.c and
- * missing.c (who is wrong), expel.c and convictions.c (and is a member no more), reports.c (what
- * servers report), coordinator_check.c (what always holds), coordinator.c (the calls below). Each
- * calls only those before it; run.h is what they share, and most write their own part of that
- * alone. */
+ * gangs.c, unreachable.c, seating.c, places.c and places_show.c (who shares a ticket, each at a
+ * place of its own), validation.c (what the held-out pieces brought), seal.c and schedule.c (sums
+ * to decisions), window.c (which tickets of an async run), audits.c (which are computed twice),
+ * audit_rewind.c (what a wrong worker brought is undone), cuts.c (which cut is durable), map.c and
+ * owners.c (who owns what), phase.c and steps.c (how far the run is), effects.c (what the caller
+ * has to do), send.c (commands, answers, notices), ended.c (servers hear of members that have
+ * ended), moves.c (servers come, chunks move), succession.c (going on), generation.c (beginnings),
+ * overdue.c (commands sent again), leaving.c (servers go), hello.c (the answer to a server's
+ * hello), rivals.c (two servers of one name), start.c and ending.c (a run starts and ends),
+ * commit.c (a step is decided), standstill.c (whom the run waits for), advance.c (the run moves
+ * on), wrong_bits.c and missing.c (who is wrong), expel.c and convictions.c (and is a member no
+ * more), reports.c (what servers report), coordinator_check.c (what always holds), coordinator.c
+ * (the calls below). Each calls only those before it; run.h is what they share, and most write
+ * their own part of that alone. */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
@@ -286,8 +286,8 @@ enum err coordinator_may_start(const struct coordinator *coordinator,
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            const struct coordinator_run *run, const struct coordinator_past *past,
                            struct reason *reason) MUST_USE;
-/* Whether the store has a run that is to go on, but cannot be started yet: nobody may drain or be given
- * up before coordinator_start(), because the run's newest cut may need anybody's files (P11). */
+/* Whether the store has a run that is to go on, but cannot be started yet: nobody may drain or be
+ * given up before coordinator_start(), because the run's newest cut may need anybody's files (P11). */
 void coordinator_expect_run(struct coordinator *coordinator, bool expected);
 /* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED; a successor does
  * so as well. Where the cut has no room, the run waits for it, unless it is told to stop again.

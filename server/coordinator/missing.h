@@ -8,13 +8,14 @@
  * more (P3) and begins a new generation. So who completed a slot before the question that a server
  * lacks after it has not pushed it. Such a slot is free again. The member's first ticket of that
  * kind is logged; the second one expels it. Where several members share a ticket, it is that of the
- * place which pushes what is missing (said.h): servers name a chunk for each slot. What was completed under another coordinator is nobody's.
+ * place which pushes what is missing (said.h): servers name a chunk for each slot. What was
+ * completed under another coordinator is nobody's.
  *
- * async (P12): a complete counts only while all the boots serve that it names, none of which forgets
- * what it acknowledged. A server that comes back with a new boot says which tickets it has before it
- * is asked: those that it lost are not done any more. It answers with the oldest step of which it
- * misses tickets, which may be older than the coordinator knows workers of: they are granted again,
- * and nobody is blamed. Part of the coordinator's core. */
+ * async (P12): a complete counts only while all the boots serve that it names, none of which
+ * forgets what it acknowledged. A server that comes back with a new boot says which tickets it has
+ * before it is asked: those that it lost are not done any more. It answers with the oldest step of
+ * which it misses tickets, which may be older than the coordinator knows workers of: they are
+ * granted again, and nobody is blamed. Part of the coordinator's core. */
 #ifndef ROOST_SERVER_COORDINATOR_MISSING_H
 #define ROOST_SERVER_COORDINATOR_MISSING_H
 

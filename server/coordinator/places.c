@@ -56,8 +56,8 @@ static void begin_seating(const struct run *run, const struct gang *gang,
         ret_seating->line[stage] = gang->places[stage].member;
 }
 
-/* The idle: who is free and asks for work; who waits longest first. `audit`: whose second lease they
- * may have. */
+/* The idle: who is free and asks for work; who waits longest first. `audit`: whose second lease
+ * they may have. */
 static void add_idle(const struct coordinator *coordinator, const struct audit *audit,
                      struct seating *seating)
 {
@@ -243,8 +243,8 @@ static void seat_all(struct coordinator *coordinator, uint64_t now_ms, struct ga
             send_ticket(coordinator, members_find(&coordinator->members, seating->line[stage]));
 }
 
-/* S1: the oldest lease's empty places first; as many of them as can be. After a loss what lapses begins
- * anew: a place is computed from the node's start (S4). */
+/* S1: the oldest lease's empty places first; as many of them as can be. After a loss what lapses
+ * begins anew: a place is computed from the node's start (S4). */
 static void fill(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang)
 {
     uint32_t places = coordinator->run.gangs.places, empty_count = gang->empty_count;
@@ -314,8 +314,8 @@ static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms, struct
     return true;
 }
 
-/* Before anything else that is free, but for what is older: servers may have no room for the audit's
- * pushes before they have that. */
+/* Before anything else that is free, but for what is older: servers may have no room for the
+ * audit's pushes before they have that. */
 static bool grant_second(struct coordinator *coordinator, uint64_t now_ms)
 {
     const struct run *run = &coordinator->run;
@@ -532,8 +532,8 @@ uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const str
     return 1;
 }
 
-/* Whether the member has the place that it means: the same call may come once more when it has another
- * one of the lease, or that one anew. */
+/* Whether the member has the place that it means: the same call may come once more when it has
+ * another one of the lease, or that one anew. */
 static bool has_place(const struct gang *gang, const struct member *member,
                       const struct complete_request *request)
 {

@@ -14,10 +14,10 @@
  * anew in another order; when there is no order of the members present, all failures are forgotten
  * (S7; unreachable.h, seating.h).
  *
- * A lease of places lapses as others do (tickets.h), and is leased anew as a whole: who brings nothing
- * is not known. What it waited for another member after a loss does not count, and when the place is
- * filled all of the time begins anew. Members that give places up change nothing: one that does so
- * again and again may be what another waits for in vain.
+ * A lease of places lapses as others do (tickets.h), and is leased anew as a whole: who brings
+ * nothing is not known. What it waited for another member after a loss does not count, and when the
+ * place is filled all of the time begins anew. Members that give places up change nothing: one that
+ * does so again and again may be what another waits for in vain.
  *
  * Part of the coordinator's core; places.c alone writes run->gangs and
  * run->unreachable. */
@@ -32,8 +32,8 @@ void places_grant(struct coordinator *coordinator, uint64_t now_ms);
 /* The gang of which the member completes its place with that request; NULL: of none. */
 const struct gang *places_completes(const struct run *run, const struct member *member,
                                     const struct complete_request *request);
-/* The member says how its place ended. True: all places of the lease are complete: *ret_ticket, which
- * its gang holds, is done, and *ret_result is of its validation. */
+/* The member says how its place ended. True: all places of the lease are complete: *ret_ticket,
+ * which its gang holds, is done, and *ret_result is of its validation. */
 bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                      const struct complete_request *request, struct ticket *ret_ticket,
                      struct validation_result *ret_result);
@@ -41,16 +41,16 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
  * have made so many slots done. */
 void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct ticket *ticket,
                  uint32_t slots);
-/* The member is gone. `wrong`: it computed wrongly, and nobody goes on with what it gave: its lease is
- * over. Returns how many places it had. */
+/* The member is gone. `wrong`: it computed wrongly, and nobody goes on with what it gave: its lease
+ * is over. Returns how many places it had. */
 uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
                      bool wrong);
 /* The member joined again as another; 0: it is gone. */
 void places_renamed(struct run *run, uint64_t member, uint64_t as);
 /* S7: time in which a lease waits for a member does not count until it lapses. */
 void places_wait(struct coordinator *coordinator, uint64_t now_ms);
-/* Leases that tickets ended are over; but who audits a step that is committed goes on, until servers
- * compare no more. */
+/* Leases that tickets ended are over; but who audits a step that is committed goes on, until
+ * servers compare no more. */
 void places_sweep(struct coordinator *coordinator, uint64_t now_ms);
 
 /* Whether the lease of that attempt goes on although its step is committed. */

@@ -194,8 +194,8 @@ static const struct boundary_sum *other_output(const struct statement *a, const 
 
 /* ---- neighbours ---- */
 
-/* What `one` says that it gave the other, or took from it, and the other does not say so; NULL: they
- * agree. */
+/* What `one` says that it gave the other, or took from it, and the other does not say so; NULL:
+ * they agree. */
 static const struct boundary_sum *not_passed(const struct statement *one,
                                              const struct statement *other, bool given)
 {

@@ -18,8 +18,8 @@
  * Which of the two is wrong only a third can tell (wrong_bits.h). A place without sums (a worker of
  * an older version) is compared with nothing. So is validation: nothing of it is in the weights.
  *
- * What was said of a step is kept until its audits are over (audits.h), at most SAID_MAX places: what
- * comes then is compared with nothing. A new generation forgets all.
+ * What was said of a step is kept until its audits are over (audits.h), at most SAID_MAX places:
+ * what comes then is compared with nothing. A new generation forgets all.
  *
  * Part of the coordinator's core; said.c alone writes run->said. */
 #ifndef ROOST_SERVER_COORDINATOR_SAID_H

@@ -1,11 +1,11 @@
 /* Who sits where in a line of places (S1, S7): members for the empty ones, so that no two that are
- * apart (unreachable.h) sit side by side. A stage goes to a member that has its weights, else to one
- * that has none, else to one that has another stage's; of equal ones to the first. Where that leaves
- * a later stage without anybody, the next one is tried.
+ * apart (unreachable.h) sit side by side. A stage goes to a member that has its weights, else to
+ * one that has none, else to one that has another stage's; of equal ones to the first. Where that
+ * leaves a later stage without anybody, the next one is tried.
  *
  * SEATING_TRIES_MAX bounds the search, which for few members tries all orders: when so many tries
- * were in vain, it says that there is no order. It finds one for certain where the candidates are as
- * many as the places and UNREACHABLE_MAX together: somebody is left for each stage.
+ * were in vain, it says that there is no order. It finds one for certain where the candidates are
+ * as many as the places and UNREACHABLE_MAX together: somebody is left for each stage.
  *
  * Pure; one owner. */
 #ifndef ROOST_SERVER_COORDINATOR_SEATING_H

@@ -148,8 +148,8 @@ bool tickets_grant_twin(struct tickets *tickets, uint64_t now_ms, uint64_t membe
 uint64_t tickets_overdue_ms(struct tickets *tickets);
 /* The lease of that attempt; NULL: it is over. */
 const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt);
-/* Whom the oldest step, or the validation, waits for: the oldest lease whose node is not done; NULL:
- * nobody has any. */
+/* Whom the oldest step, or the validation, waits for: the oldest lease whose node is not done;
+ * NULL: nobody has any. */
 const struct lease *tickets_awaited(const struct tickets *tickets);
 uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 
@@ -162,8 +162,8 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
 uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms);
 /* Who brought slots of the oldest step, or holds a lease of it: each member once, `max` at most. */
 uint32_t tickets_brought_by(const struct tickets *tickets, uint64_t *ret_members, uint32_t max);
-/* The lease of that attempt, which is not over, begins now: what came before is not counted, until it
- * lapses, is overdue or ends. */
+/* The lease of that attempt, which is not over, begins now: what came before is not counted, until
+ * it lapses, is overdue or ends. */
 void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt);
 /* That member will not complete the attempt. */
 void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member);

@@ -1,5 +1,5 @@
-/* A roost-worker that computes wrongly: of the values that it gives to other places one in GIVEN has
- * another bit. */
+/* A roost-worker that computes wrongly: of the values that it gives to other places one in GIVEN
+ * has another bit. */
 #include "worker/peers.h"
 
 #include <stdlib.h>

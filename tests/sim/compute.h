@@ -52,8 +52,8 @@ struct compute_loss {
 struct compute_loss compute_validate(struct compute *compute, uint32_t piece, const float *weights);
 
 /* The made-up numbers of the two before, unit by unit, for who has some units (sim_place.c). An
- * activation is 64 bits that depend on the sample and on every bit of the weights of all units below
- * it, its gradient on those of all units; a unit's gradient of a slot on the activations and
+ * activation is 64 bits that depend on the sample and on every bit of the weights of all units
+ * below it, its gradient on those of all units; a unit's gradient of a slot on the activations and
  * gradients of its microbatches, in order. */
 uint64_t compute_unit_weights(const struct compute *compute, uint32_t unit, const float *weights);
 /* `slot`: of the run; of a validation the piece. */

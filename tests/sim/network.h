@@ -3,8 +3,8 @@
  * A stream (gRPC's) is ordered in each direction and breaks at any instant: what was under way then
  * is lost, for each direction from a moment of its own on, and both ends learn of it when they do.
  * Exchange, member and peers' streams are opened by workers, links by servers; the first message
- * names the opener. A call is unary: request and response may each be lost or late, and the request may be
- * carried out twice; the caller gets one answer, or an error, by its deadline.
+ * names the opener. A call is unary: request and response may each be lost or late, and the request
+ * may be carried out twice; the caller gets one answer, or an error, by its deadline.
  *
  * network_delay_us() decides when anything arrives; a partition delays a stream's messages until it
  * is over; a call is lost. */

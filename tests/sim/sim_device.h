@@ -1,5 +1,5 @@
-/* What a worker of the simulator has for a struct executor: of a whole model (sim_device.c), or of a
- * place of a mesh, which walks the rows of its program (sim_place.c). */
+/* What a worker of the simulator has for a struct executor: of a whole model (sim_device.c), or of
+ * a place of a mesh, which walks the rows of its program (sim_place.c). */
 #ifndef ROOST_TESTS_SIM_SIM_DEVICE_H
 #define ROOST_TESTS_SIM_SIM_DEVICE_H
 
@@ -24,8 +24,8 @@ struct device {
 enum err device_spend(const struct executor_hooks *hooks, uint64_t us) MUST_USE;
 uint64_t device_slot_us(const struct device *device); /* what a slot takes, usually */
 
-/* Of the unit, or of all (COMPUTING_ALL): they are in place, or have been. ERR_CANCELLED: the worker is
- * dead. */
+/* Of the unit, or of all (COMPUTING_ALL): they are in place, or have been. ERR_CANCELLED: the
+ * worker is dead. */
 enum err device_check_weights(const struct device *device, const struct ticket *ticket,
                               uint32_t unit) MUST_USE;
 

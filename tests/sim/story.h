@@ -8,10 +8,10 @@
  * text changes only when the protocol does. The events that are told are those of the cores and of
  * the messages between them (watch.c, watch_control.c, sim_store.c).
  *
- * A plan's lines are `key: value`, indented: servers, workers, stages, steps, slots; `checkpoint every`
- * (steps); `consistency: async` (with a journal); `second attempt after` (percent of the usual
- * time); `slow` (a worker and how many times longer it takes); `told from` (the first sentence that
- * is told); `when` (a sentence, once told …) and `then` (… what is done, in order). */
+ * A plan's lines are `key: value`, indented: servers, workers, stages, steps, slots; `checkpoint
+ * every` (steps); `consistency: async` (with a journal); `second attempt after` (percent of the
+ * usual time); `slow` (a worker and how many times longer it takes); `told from` (the first
+ * sentence that is told); `when` (a sentence, once told …) and `then` (… what is done, in order). */
 #ifndef ROOST_TESTS_SIM_STORY_H
 #define ROOST_TESTS_SIM_STORY_H
 

@@ -1,6 +1,6 @@
 /* What must hold of the tables of coordinator and servers after each of their events, and is seen
- * from outside only much later or by nobody: that chunks are spread evenly, that servers are told of
- * members that have ended, that nobody waits for what is over, that what has a limit keeps it.
+ * from outside only much later or by nobody: that chunks are spread evenly, that servers are told
+ * of members that have ended, that nobody waits for what is over, that what has a limit keeps it.
  * Counted anew here from the rules, without the cores' own code. From watch.c and watch_control.c. */
 #ifndef ROOST_TESTS_SIM_TABLES_H
 #define ROOST_TESTS_SIM_TABLES_H

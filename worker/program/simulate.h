@@ -58,8 +58,8 @@ double simulate_idle_share(const struct simulate_result *result);
 uint64_t simulate_peer_bytes(const struct simulate_result *result);
 
 /* The most slots' gradients of a unit that exist at once in its place: those under way, and sums of
- * slots in the tree of common/tree.h (a binary counter, as executor_sums.h has it). (units) of them for
- * the place; 0: it has not the unit. ERR_NOMEM. */
+ * slots in the tree of common/tree.h (a binary counter, as executor_sums.h has it). (units) of them
+ * for the place; 0: it has not the unit. ERR_NOMEM. */
 enum err simulate_gradient_sets(const struct program *program, uint32_t place,
                                 uint32_t *ret_sets) MUST_USE;
 
