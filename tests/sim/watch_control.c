@@ -135,6 +135,7 @@ static void spring_done(struct sim *sim, struct coordinator *core,
     unsigned worker;
     const char *name = members_name(&core->members, complete->member);
     if (complete->outcome == ERR_OK && name != NULL && sscanf(name, "w%u", &worker) == 1 &&
+        sim->workers[worker].life != NULL && /* nor is it dead already */
         gangs_find(&core->run.gangs, complete->ticket.attempt) != NULL)
         faults_spring(sim, TRAP_DONE, worker);
 }
