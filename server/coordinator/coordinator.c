@@ -431,8 +431,11 @@ void coordinator_member_keeps(struct coordinator *coordinator, uint64_t member, 
 enum err coordinator_member_hello(struct coordinator *coordinator, uint64_t now_ms,
                                   const struct member_report *report)
 {
-    if (members_prove(&coordinator->members, report->member, &report->secret) == NULL)
+    const struct member *member =
+        members_prove(&coordinator->members, report->member, &report->secret);
+    if (member == NULL)
         return ERR_UNKNOWN_MEMBER;
+    places_tell(coordinator, member); /* its stream may be newer than a notice */
     return coordinator_heartbeat(coordinator, now_ms, report->member);
 }
 

@@ -96,6 +96,12 @@ static void tell(struct coordinator *coordinator, uint64_t member, uint64_t atte
     effect->places.attempt = attempt;
 }
 
+void places_tell(struct coordinator *coordinator, const struct member *member)
+{
+    if (coordinator->run.gangs.places > 0 && member->ticket.attempt != 0)
+        tell(coordinator, member->id, member->ticket.attempt);
+}
+
 /* S3: its members are free when they have heard so; until then none of them asks for work, or it
  * waits, and forgets the lease with the next answer. */
 static void end_gang(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang)

@@ -47,6 +47,8 @@ uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const str
                      bool wrong);
 /* The member joined again as another; 0: it is gone. */
 void places_renamed(struct run *run, uint64_t member, uint64_t as);
+/* The member hears who shares its newest ticket, or that this lease is over. */
+void places_tell(struct coordinator *coordinator, const struct member *member);
 /* S7: time in which a lease waits for a member does not count until it lapses. */
 void places_wait(struct coordinator *coordinator, uint64_t now_ms);
 /* Leases that tickets ended are over; but who audits a step that is committed goes on, until

@@ -702,6 +702,16 @@ TEST_F(a_third_lease_tells_who_is_wrong, places, AUDITED)
         assert_false(is_named(f, i));
 }
 
+TEST_F(s3_whose_stream_is_newer_than_a_notice_hears_it_then, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    const struct member_report report = {.member = f->m[1], .secret = secret_of(f->m[1])};
+    lease(f, 0, 1, replies);
+    assert_int_equal(coordinator_member_hello(f->c.coordinator, f->c.now_ms, &report), ERR_OK);
+    look(&f->c);
+    assert_true(hears(f, 1, replies[1].ticket.attempt));
+}
+
 /* ---- calls that come again ---- */
 
 TEST_F(a_place_that_was_given_up_is_not_given_up_again, places, .c.steps = 4)
