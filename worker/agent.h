@@ -94,7 +94,7 @@ void agent_placed(struct agent *agent, uint64_t now_ms);
  * is asked for again only after AGENT_UNIT_READY. */
 void agent_asked(struct agent *agent, uint64_t now_ms, uint32_t unit);
 /* The unit's gradients of the node, the ticket's or a half of it, are final and readable until
- * the compute's end is followed by another COMPUTE. */
+ * AGENT_UNIT_ACKED, or the compute's end is followed by another COMPUTE. */
 void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit, struct node node);
 /* The executor ended. */
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result);

@@ -32,6 +32,7 @@ enum agent_effect_kind {
     AGENT_CANCEL,  /* end the compute under way soon; agent_computed() still follows */
     AGENT_PULL,    /* send `pull` to `server` */
     AGENT_UNIT_READY, /* the unit's weights are in place */
+    AGENT_UNIT_ACKED, /* streamed: all of the unit's gradients are acknowledged, and read no more */
     AGENT_PUSH,       /* encode the entries, send to `server` */
     AGENT_COMPLETE,   /* report to the coordinator; no answer is waited for */
     AGENT_LEAVE,      /* report to the coordinator; only AGENT_STOP follows */

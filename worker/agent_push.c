@@ -22,6 +22,7 @@ void agent_push_unit(struct agent_traffic *traffic, const struct agent_ticket *t
     const struct model *model = traffic->config->model;
     uint32_t number = agent_traffic_flow(traffic, ticket);
     struct agent_flow *flow = &traffic->flows[number];
+    uint32_t waiting = 0;
     check(flow->units[unit] && node_contains(ticket->ticket.node, node));
     flow->unit_nodes[unit] = node;
     for (uint32_t u = 0; u < model->units[unit].uses_count; u++) {
@@ -30,10 +31,13 @@ void agent_push_unit(struct agent_traffic *traffic, const struct agent_ticket *t
         for (uint32_t i = 0; i < parameter->chunks_count; i++) {
             uint32_t piece = traffic->chunks[parameter->chunk_first + i].first_piece + use->part;
             check(flow->pieces[piece] == AGENT_PIECE_NONE);
-            if (agent_units_has_piece(traffic, flow, piece))
-                piece_waits(traffic, number, piece);
+            if (!agent_units_has_piece(traffic, flow, piece))
+                continue;
+            piece_waits(traffic, number, piece);
+            waiting++;
         }
     }
+    flow->unit_unacked[unit] = waiting;
 }
 
 void agent_push_all(struct agent_traffic *traffic, const struct agent_ticket *ticket)
@@ -60,12 +64,31 @@ void agent_push_retry(struct agent_traffic *traffic, struct agent_push_slot *slo
     slot->id = 0;
 }
 
-static void pieces_acked(const struct agent_push_slot *slot, uint32_t count)
+static void pieces_acked(const struct agent_traffic *traffic, const struct agent_push_slot *slot,
+                         uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         slot->flow->pieces[slot->pieces[i]] = AGENT_PIECE_ACKED;
         slot->flow->pieces_left--;
+        if (traffic->config->streamed)
+            slot->flow->unit_unacked[agent_units_of_piece(traffic, slot->pieces[i])]--;
     }
+}
+
+bool agent_push_next_unit(struct agent_traffic *traffic, struct agent_effect *effect)
+{
+    for (uint32_t n = 0; n < AGENT_TICKETS_MAX && traffic->config->streamed; n++) {
+        struct agent_flow *flow = &traffic->flows[n];
+        for (uint32_t unit = 0; flow->ticket != NULL && unit < traffic->config->model->units_count;
+             unit++)
+            if (flow->unit_unacked[unit] == 0) {
+                flow->unit_unacked[unit] = UINT32_MAX;
+                effect->kind = AGENT_UNIT_ACKED;
+                effect->unit = unit;
+                return true;
+            }
+    }
+    return false;
 }
 
 /* The first `counted` pieces are counted, the others are sent again. */
@@ -75,7 +98,7 @@ static void count_pieces(struct agent_traffic *traffic, struct agent_push_slot *
     uint32_t counted = ack->code == ERR_OK ? slot->count : ack->first_refused;
     if (counted > slot->count)
         counted = slot->count;
-    pieces_acked(slot, counted);
+    pieces_acked(traffic, slot, counted);
     agent_push_retry(traffic, slot, counted);
     share->busy = ack->code == ERR_BUSY && counted == 0 ? share->busy + 1 : 0;
 }

@@ -22,10 +22,11 @@ static enum err init_flow(const struct agent_traffic *traffic, struct agent_flow
     uint32_t units = traffic->config->model->units_count;
     flow->units = calloc(units, sizeof *flow->units);
     flow->unit_missing = calloc(units, sizeof *flow->unit_missing);
+    flow->unit_unacked = calloc(units, sizeof *flow->unit_unacked);
     flow->unit_nodes = calloc(units, sizeof *flow->unit_nodes);
     flow->pieces = calloc(traffic->piece_count, sizeof *flow->pieces);
-    return flow->units != NULL && flow->unit_missing != NULL && flow->unit_nodes != NULL &&
-                   flow->pieces != NULL
+    return flow->units != NULL && flow->unit_missing != NULL && flow->unit_unacked != NULL &&
+                   flow->unit_nodes != NULL && flow->pieces != NULL
                ? ERR_OK
                : ERR_NOMEM;
 }
@@ -63,6 +64,7 @@ void agent_traffic_release(struct agent_traffic *traffic)
     for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
         free(traffic->flows[n].units);
         free(traffic->flows[n].unit_missing);
+        free(traffic->flows[n].unit_unacked);
         free(traffic->flows[n].unit_nodes);
         free(traffic->flows[n].pieces);
     }
@@ -226,6 +228,8 @@ void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *tic
     flow->ticket = ticket;
     agent_units_begin(traffic, flow);
     flow->pieces_left = ticket->ticket.kind == TICKET_TRAIN ? flow->pieces_count : 0;
+    for (uint32_t unit = 0; unit < traffic->config->model->units_count; unit++)
+        flow->unit_unacked[unit] = UINT32_MAX;
     for (uint32_t s = 0; s < traffic->server_count; s++)
         traffic->servers[s].shares[number].boot = 0;
     for (uint32_t c = 0; traffic->config->async && c < traffic->config->model->chunks_count; c++)
@@ -393,6 +397,15 @@ static void check_queues(const struct agent_traffic *traffic, uint32_t s)
     }
 }
 
+/* Of all units. */
+static uint32_t count_unacked(const struct agent_traffic *traffic, const struct agent_flow *flow)
+{
+    uint32_t count = 0;
+    for (uint32_t unit = 0; unit < traffic->config->model->units_count; unit++)
+        count += flow->unit_unacked[unit] != UINT32_MAX ? flow->unit_unacked[unit] : 0;
+    return count;
+}
+
 /* Invariant 2: as many pieces wait, are sent and are acknowledged as there are. */
 static void check_pieces(const struct agent_traffic *traffic, uint32_t n)
 {
@@ -411,6 +424,8 @@ static void check_pieces(const struct agent_traffic *traffic, uint32_t n)
     }
     check(waiting == states[AGENT_PIECE_WAITING]);
     check(sent == states[AGENT_PIECE_SENT]);
+    check(!traffic->config->streamed || flow->ticket == NULL ||
+          count_unacked(traffic, flow) == waiting + sent);
     if (flow->ticket != NULL && flow->ticket->ticket.kind == TICKET_TRAIN)
         check(flow->pieces_left == flow->pieces_count - states[AGENT_PIECE_ACKED]);
 }

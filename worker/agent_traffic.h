@@ -46,6 +46,8 @@ struct agent_flow {
     bool *units;                 /* that the place has */
     uint32_t *unit_missing; /* chunks not in place; UINT32_MAX: none is asked for, or UNIT_READY was
                                     sent */
+    uint32_t *unit_unacked; /* streamed: its pieces that are not acknowledged; UINT32_MAX: it is not
+                               pushed, or UNIT_ACKED was sent */
     struct node
         *unit_nodes; /* mesh: the ticket's node, or the half of it that is pushed of the unit */
     enum agent_piece_state *pieces;
@@ -171,6 +173,7 @@ bool agent_units_has_piece(const struct agent_traffic *traffic, const struct age
 /* Which of the place's units the parameter is pulled for; the place has one. */
 uint32_t agent_units_first_use(const struct agent_flow *flow,
                                const struct model_parameter *parameter);
+uint32_t agent_units_of_piece(const struct agent_traffic *traffic, uint32_t piece);
 /* What a piece is pushed as. */
 struct node agent_units_node(const struct agent_traffic *traffic, const struct agent_flow *flow,
                              uint32_t piece);
@@ -206,6 +209,8 @@ void agent_push_unit(struct agent_traffic *traffic, const struct agent_ticket *t
 void agent_push_all(struct agent_traffic *traffic, const struct agent_ticket *ticket);
 struct agent_answer agent_push_acked(struct agent_traffic *traffic, uint64_t now_ms,
                                      uint32_t server, const struct push_ack *ack);
+/* The next unit whose gradients are acknowledged. */
+bool agent_push_next_unit(struct agent_traffic *traffic, struct agent_effect *effect);
 /* Puts the push's pieces back into the queue, without the first `first`. */
 void agent_push_retry(struct agent_traffic *traffic, struct agent_push_slot *slot, uint32_t first);
 bool agent_push_may(const struct agent_server *server, uint32_t share);

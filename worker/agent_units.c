@@ -57,7 +57,7 @@ void agent_units_begin(struct agent_traffic *traffic, struct agent_flow *flow)
         flow->pieces_count = traffic->piece_count;
 }
 
-static uint32_t unit_of(const struct agent_traffic *traffic, uint32_t piece)
+uint32_t agent_units_of_piece(const struct agent_traffic *traffic, uint32_t piece)
 {
     const struct model *model = traffic->config->model;
     const struct agent_piece *p = &traffic->pieces[piece];
@@ -68,7 +68,7 @@ bool agent_units_has_piece(const struct agent_traffic *traffic, const struct age
                            uint32_t piece)
 {
     const struct agent_piece *p = &traffic->pieces[piece];
-    return traffic->cuts == NULL || (flow->units[unit_of(traffic, piece)] &&
+    return traffic->cuts == NULL || (flow->units[agent_units_of_piece(traffic, piece)] &&
                                      ticket_names(&flow->ticket->ticket, p->chunk, p->part));
 }
 
@@ -85,5 +85,5 @@ struct node agent_units_node(const struct agent_traffic *traffic, const struct a
                              uint32_t piece)
 {
     return traffic->cuts == NULL ? flow->ticket->ticket.node
-                                 : flow->unit_nodes[unit_of(traffic, piece)];
+                                 : flow->unit_nodes[agent_units_of_piece(traffic, piece)];
 }

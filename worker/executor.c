@@ -127,6 +127,15 @@ enum err executor_advance(struct executor *e)
     return ERR_OK;
 }
 
+static struct executor_loss loss_of_node(const struct executor *e)
+{
+    float sums[MODEL_LOSS_WEIGHTS];
+    e->k->copy_out(e->k, sums, executor_gradient(e, e->model->loss_parameter, 0), sizeof sums);
+    return (struct executor_loss){.loss_sum = (double)sums[MODEL_LOSS_SUM],
+                                  .samples = (uint64_t)sums[MODEL_LOSS_COUNT],
+                                  .correct = (uint64_t)sums[MODEL_LOSS_CORRECT]};
+}
+
 /* Waits until the device has done everything, cancelled work too, because weights may be
  * overwritten next. A node's losses are those that its gradient carries. */
 enum err executor_end(struct executor *e, enum err err, struct executor_loss *ret_loss)
@@ -136,13 +145,10 @@ enum err executor_end(struct executor *e, enum err err, struct executor_loss *re
     e->walk.program = NULL;
     TRY(executor_settled(e));
     TRY(err);
-    if (trains && e->used[e->model->loss_parameter]) {
-        float sums[MODEL_LOSS_WEIGHTS];
-        e->k->copy_out(e->k, sums, executor_gradient(e, e->model->loss_parameter, 0), sizeof sums);
-        loss = (struct executor_loss){.loss_sum = (double)sums[MODEL_LOSS_SUM],
-                                      .samples = (uint64_t)sums[MODEL_LOSS_COUNT],
-                                      .correct = (uint64_t)sums[MODEL_LOSS_CORRECT]};
-    }
+    if (trains && e->freed > 0)
+        loss.loss_sum = (double)(float)loss.loss_sum; /* of one slot: as run_loss() rounds it */
+    else if (trains && e->used[e->model->loss_parameter])
+        loss = loss_of_node(e);
     *ret_loss = loss;
     return ERR_OK;
 }

@@ -25,7 +25,7 @@
  * Threads. One thread calls executor_run and executor_validate, and hooks are called on it.
  * executor_decode may be called by one other thread for chunks of units whose pull hook has not
  * returned (or between runs); executor_encode by one thread at a time from a part's push hook to
- * the next run. Everything else is constant after executor_new.
+ * its acknowledged hook's return, or the next run. Everything else is constant after executor_new.
  *
  * Overlap. On a GPU a hook is called when the device has been given the work, not when it has done
  * it: the run goes on with the units that follow, and waits for the device once a slot, for its
@@ -69,7 +69,8 @@ enum err executor_end(struct executor *executor, enum err err,
 void executor_decode(struct executor *executor, uint32_t chunk, enum codec codec,
                      struct cursor *cursor);
 
-/* A chunk's gradient of one part into blocks_bytes() bytes at `ret_bytes`. */
+/* A chunk's gradient of one part into blocks_bytes() bytes at `ret_bytes`: pushed, and not
+ * acknowledged yet. */
 void executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
                      enum codec codec, void *ret_bytes);
 
@@ -77,7 +78,8 @@ void executor_encode(const struct executor *executor, uint32_t chunk, uint32_t p
  * the same error. */
 enum err executor_encoded(const struct executor *executor) MUST_USE;
 
-/* The whole parameter's storage, for tests, sampling and loading without a server. */
+/* The whole parameter's storage, for tests, sampling and loading without a server. Of a gradient
+ * that is freed: the next unit's. */
 element *executor_weights(struct executor *executor, uint32_t parameter);
 const float *executor_gradient(const struct executor *executor, uint32_t parameter, uint32_t part);
 

@@ -322,6 +322,17 @@ static enum err run_pull(struct executor *e, uint32_t i)
     return ERR_OK;
 }
 
+/* Gradients that are freed begin where the planner has a place for them. */
+static void place_gradients(struct executor *e, uint32_t unit, uint64_t offset)
+{
+    const struct model_unit *u = &e->model->units[unit];
+    float *place = e->gradient_sets + offset / sizeof *place;
+    for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
+        e->gradients[use] = place;
+        place += pieces_align(e->model->parameters[e->model->uses[use].parameter].weights);
+    }
+}
+
 /* A unit's gradients of a set lie in one piece. */
 static void clear_unit(struct executor *e, uint32_t unit, uint32_t set)
 {
@@ -335,6 +346,9 @@ static void clear_unit(struct executor *e, uint32_t unit, uint32_t set)
 static enum err run_clear(struct executor *e, uint32_t i)
 {
     struct program_row row = row_of(e, i);
+    uint64_t offset = e->walk.program->memory.rows[i].gradients;
+    if (e->freed > 0 && offset != PROGRAM_NOWHERE)
+        place_gradients(e, row.unit, offset);
     clear_unit(e, row.unit, set_of(e, row));
     return ERR_OK;
 }
@@ -396,6 +410,15 @@ static enum err run_push(struct executor *e, uint32_t i)
     e->k->mark(e->k, row.unit); /* for executor_encode(): the device may come to it much later */
     return hooks->push != NULL ? hooks->push(hooks->context, row.unit, node_of(e, row.unit, slot))
                                : ERR_OK;
+}
+
+/* The next unit's gradients take the place of these. */
+static enum err run_free(struct executor *e, uint32_t i)
+{
+    const struct executor_hooks *hooks = &e->walk.hooks;
+    return e->freed > 0 && hooks->acknowledged != NULL
+               ? hooks->acknowledged(hooks->context, row_of(e, i).unit)
+               : ERR_OK;
 }
 
 /* ---- local steps ---- */

@@ -9,6 +9,7 @@
 #include "worker/program/simulate.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- programs ---- */
@@ -177,6 +178,8 @@ static enum err plan_program(struct executor *e, struct executor_program *progra
         e->memory.activations = program->memory.arena_bytes;
     if (program->memory.weights_bytes > e->streamed)
         e->streamed = program->memory.weights_bytes;
+    if (program->memory.gradients_bytes > e->freed)
+        e->freed = program->memory.gradients_bytes;
     if (program->memory.hosted_bytes > e->memory.hosted)
         e->memory.hosted = program->memory.hosted_bytes;
     if (program->memory.sent_bytes > e->memory.kept)
@@ -199,6 +202,16 @@ static void size_scratch(struct executor *e)
     }
 }
 
+/* Gradients are freed when no training keeps sums of slots: the memory of each would be whole. */
+static void decide_freed(struct executor *e)
+{
+    bool again = e->alone && e->node_slots_max > 1;
+    for (uint32_t i = 0; i < e->trainings_count; i++)
+        if (again || e->trainings[i].memory.gradients_bytes == 0)
+            e->freed = 0;
+    e->memory.freed = e->freed > 0;
+}
+
 static enum err plan_programs(struct executor *e, struct reason *reason)
 {
     plan_sizes(&(struct plan){e->k, e->model, &e->train}, e->sizes);
@@ -214,6 +227,7 @@ static enum err plan_programs(struct executor *e, struct reason *reason)
                           " slots at once, and %d is the most; another schedule or smaller nodes "
                           "would do",
                           e->place, e->memory.gradient_sets, EXECUTOR_SETS_MAX);
+    decide_freed(e);
     TRY(plan_program(e, &e->validation));
     size_scratch(e);
     return ERR_OK;
@@ -234,6 +248,8 @@ static void size_weights(struct executor *e)
             e->memory.gradients += e->unit_sets[unit] * weights * sizeof(float);
         }
     }
+    if (e->freed > 0)
+        e->memory.gradients = e->freed;
     e->memory.weights = e->streamed;
     for (uint32_t i = 0; i < model->parameters_count; i++)
         if (e->used[i] && e->streamed == 0)
@@ -272,17 +288,21 @@ static enum err does_not_fit(const struct executor *e, uint64_t bytes,
                              const struct kernels_memory *device, struct reason *reason)
 {
     const struct executor_memory *m = &e->memory;
+    struct reason kept = {.text = "freed when acknowledged"};
+    if (!m->freed)
+        snprintf(kept.text, sizeof kept.text, "%" PRIu64 " sets", m->gradient_sets);
     return reason_set(
         reason, ERR_NOMEM,
         "the run needs %" PRIu64 " bytes of device memory, %" PRIu64 " of %" PRIu64
-        " are free: weights %" PRIu64 ", gradients %" PRIu64 " (%" PRIu64 " sets), activations "
+        " are free: weights %" PRIu64 ", gradients %" PRIu64 " (%s), activations "
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
         "), on the host offloaded %" PRIu64 ", kept for other places %" PRIu64
         "; the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
-        "(activations), residency.weights streamed (weights), train.logits_bytes_max (logits), "
-        "train.node_slots (gradients), more of mesh.stage (all of it)",
-        bytes, device->free, device->total, m->weights, m->gradients, m->gradient_sets,
-        m->activations, m->local, m->scratch, m->logits, m->hosted, m->kept, m->workspace);
+        "(activations), residency.weights streamed (weights; gradients too, in nodes of one slot "
+        "that are computed unit by unit), train.logits_bytes_max (logits), train.node_slots "
+        "(gradients), more of mesh.stage (all of it)",
+        bytes, device->free, device->total, m->weights, m->gradients, kept.text, m->activations,
+        m->local, m->scratch, m->logits, m->hosted, m->kept, m->workspace);
 }
 
 static enum err alloc_device(struct executor *e, uint64_t memory_max, float **ret_local,
@@ -353,12 +373,13 @@ static enum err alloc_tables(struct executor *e)
     return executor_sums_init(&e->sums, model->units_count, e->slots_max);
 }
 
-/* Set 0 of all units, then set 1 of those that have one, and so on. */
+/* Set 0 of all units, then set 1 of those that have one, and so on. Those that are freed get their
+ * place when they begin. */
 static void fill_gradients(struct executor *e)
 {
     const struct model *model = e->model;
     float *gradient = e->gradient_sets;
-    for (uint64_t set = 0; set < e->memory.gradient_sets; set++)
+    for (uint64_t set = 0; set < e->memory.gradient_sets && e->freed == 0; set++)
         for (uint32_t unit = 0; unit < model->units_count; unit++) {
             const struct model_unit *u = &model->units[unit];
             bool there = e->units[unit] && set < e->unit_sets[unit];

@@ -49,6 +49,7 @@ struct executor {
     uint32_t node_slots_max, place;
     bool alone;        /* one place, which has all units */
     uint64_t streamed; /* bytes of weights that are held at once; 0: they are resident */
+    uint64_t freed;    /* bytes of gradients that are not acknowledged, at once; 0: sets of all */
     uint32_t slots_max, loads_max; /* that a program has at once, and that the place loads */
     uint32_t trainings_count;
     struct executor_program trainings[EXECUTOR_PROGRAMS_MAX]; /* of different numbers of slots */
@@ -66,7 +67,7 @@ struct executor {
     struct program_sizes *sizes; /* (units) of all places */
     element **parameters;        /* (parameters) whole parameters' weights */
     element **use_weights;       /* (uses) the same by use */
-    float **gradients;           /* (sets, uses) */
+    float **gradients;           /* (sets, uses); of freed ones a unit's newest */
     uint32_t *part_uses;         /* (parameters, MODEL_PARTS_MAX) the use of a part */
     /* Device memory: one alloc, and where its pieces lie. */
     void *memory_taken;

@@ -27,6 +27,7 @@ struct executor_memory {
     uint64_t weights;
     uint64_t gradients; /* all sets; on a CPU a set costs memory only once a node has needed it */
     uint64_t gradient_sets;
+    bool freed; /* no sets: gradients of a few units, which are freed when they are acknowledged */
     uint64_t activations; /* the arena */
     uint64_t local;       /* a slot's own weights and optimizer state */
     uint64_t scratch;     /* shared by all rows: gradient streams, a block of logits, samples */

@@ -18,12 +18,19 @@ static uint64_t weights_bytes(const struct plan *plan, uint32_t parameter)
     return pieces_align(plan->model->parameters[parameter].weights) * plan->kernels->element_bytes;
 }
 
-static uint64_t unit_weights(const struct plan *plan, uint32_t number)
+static uint64_t gradient_bytes(const struct plan *plan, uint32_t parameter)
+{
+    return pieces_align(plan->model->parameters[parameter].weights) * sizeof(float);
+}
+
+/* The sum over the unit's uses. */
+static uint64_t unit_bytes(const struct plan *plan, uint32_t number,
+                           uint64_t (*bytes_of)(const struct plan *plan, uint32_t parameter))
 {
     const struct model_unit *unit = &plan->model->units[number];
     uint64_t bytes = 0;
     for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++)
-        bytes += weights_bytes(plan, plan->model->uses[use].parameter);
+        bytes += bytes_of(plan, plan->model->uses[use].parameter);
     return bytes;
 }
 
@@ -33,8 +40,13 @@ void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes)
         struct unit_sizes sizes;
         size_unit(plan, unit, &sizes);
         ret_sizes[unit] =
-            (struct program_sizes){sizes.output,   sizes.saved, sizes.dinput,
-                                   sizes.in_place, sizes.left,  unit_weights(plan, unit)};
+            (struct program_sizes){.output = sizes.output,
+                                   .saved = sizes.saved,
+                                   .dinput = sizes.dinput,
+                                   .in_place = sizes.in_place,
+                                   .left = sizes.left,
+                                   .weights = unit_bytes(plan, unit, weights_bytes),
+                                   .gradients = unit_bytes(plan, unit, gradient_bytes)};
     }
 }
 
@@ -211,8 +223,7 @@ static void add_gradients(const struct plan *plan, const uint32_t *sets, struct 
             continue;
         for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++) {
             uint32_t parameter = model->uses[use].parameter;
-            bytes->gradients +=
-                sets[number] * sizeof(float) * pieces_align(model->parameters[parameter].weights);
+            bytes->gradients += sets[number] * gradient_bytes(plan, parameter);
             bytes->pushed += wire_bytes(plan, parameter);
         }
     }
@@ -252,6 +263,8 @@ enum err plan_place(const struct plan *plan, const struct program *program,
     bytes.weights = simulated->weights_bytes;
     add_weights(plan, &program->places[place], simulated->weights_bytes > 0, pulled, &bytes);
     add_gradients(plan, sets, &bytes);
+    if (simulated->gradients_bytes > 0)
+        bytes.gradients = simulated->gradients_bytes;
     add_scratch(plan, &program->places[place], &bytes);
     bytes.device = bytes.weights + bytes.gradients + bytes.activations + bytes.scratch;
     *ret_bytes = bytes;

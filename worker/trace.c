@@ -28,7 +28,7 @@ static bool is_send(enum act act)
 
 static bool is_wait(enum act act)
 {
-    return act == ACT_PULL || act == ACT_RECV_F || act == ACT_RECV_B;
+    return act == ACT_PULL || act == ACT_FREE || act == ACT_RECV_F || act == ACT_RECV_B;
 }
 
 /* NULL: the row says nothing. */

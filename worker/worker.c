@@ -104,6 +104,9 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
     case AGENT_UNIT_READY:
         worker_compute_ready(worker, effect->unit);
         break;
+    case AGENT_UNIT_ACKED:
+        worker_compute_acked(worker, effect->unit);
+        break;
     case AGENT_PUSH:
         check(effect->server < worker->link_count);
         push_cost_push(&worker->push_cost, worker_now_ms(), push_bytes(&effect->push));
@@ -504,6 +507,7 @@ static void worker_release(struct worker *worker)
     inbox_free(worker->inbox);
     inbox_free(worker->tickets);
     free(worker->units.ready);
+    free(worker->units.acked);
     thread_cond_release(&worker->units.changed);
     thread_mutex_release(&worker->units.mutex);
 }

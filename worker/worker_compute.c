@@ -6,17 +6,29 @@
 
 /* ---- on the compute thread ---- */
 
+/* Until main has said so of the unit. */
+static enum err wait_for(struct units *units, const bool *said)
+{
+    uint64_t begin_ns = time_now_ns();
+    thread_lock(&units->mutex);
+    while (!*said && !units->cancelled)
+        ignore(thread_wait_locked(&units->changed, &units->mutex, TIME_NEVER)); /* looks again */
+    enum err err = *said ? ERR_OK : ERR_CANCELLED;
+    units->waited_ns += time_now_ns() - begin_ns;
+    thread_unlock(&units->mutex);
+    return err;
+}
+
 static enum err hook_pull(void *context, uint32_t unit)
 {
     struct units *units = &((struct worker *)context)->units;
-    uint64_t begin_ns = time_now_ns();
-    thread_lock(&units->mutex);
-    while (!units->ready[unit] && !units->cancelled)
-        ignore(thread_wait_locked(&units->changed, &units->mutex, TIME_NEVER)); /* looks again */
-    bool ready = units->ready[unit];
-    units->waited_ns += time_now_ns() - begin_ns;
-    thread_unlock(&units->mutex);
-    return ready ? ERR_OK : ERR_CANCELLED;
+    return wait_for(units, &units->ready[unit]);
+}
+
+static enum err hook_acknowledged(void *context, uint32_t unit)
+{
+    struct units *units = &((struct worker *)context)->units;
+    return wait_for(units, &units->acked[unit]);
 }
 
 static enum err hook_ask(void *context, uint32_t unit)
@@ -113,6 +125,7 @@ static void compute_ticket(struct worker *worker, const struct worker_task *task
         .ask = hook_ask,
         .pull = hook_pull,
         .push = hook_push,
+        .acknowledged = hook_acknowledged,
         .cancelled = hook_cancelled,
         .send = hook_send,
         .receive = hook_receive,
@@ -161,6 +174,7 @@ static void units_reset(struct worker *worker)
 {
     thread_lock(&worker->units.mutex);
     memset(worker->units.ready, 0, worker->run.model.units_count * sizeof *worker->units.ready);
+    memset(worker->units.acked, 0, worker->run.model.units_count * sizeof *worker->units.acked);
     worker->units.cancelled = false;
     worker->units.waited_ns = 0;
     thread_unlock(&worker->units.mutex);
@@ -186,6 +200,16 @@ void worker_compute_ready(struct worker *worker, uint32_t unit)
     check(unit < worker->run.model.units_count);
     check(!worker->units.ready[unit]); /* once in a compute, or each time it is asked for */
     worker->units.ready[unit] = true;
+    thread_wake_all(&worker->units.changed);
+    thread_unlock(&worker->units.mutex);
+}
+
+void worker_compute_acked(struct worker *worker, uint32_t unit)
+{
+    thread_lock(&worker->units.mutex);
+    check(unit < worker->run.model.units_count);
+    check(!worker->units.acked[unit]); /* once in a compute */
+    worker->units.acked[unit] = true;
     thread_wake_all(&worker->units.changed);
     thread_unlock(&worker->units.mutex);
 }

@@ -13,10 +13,11 @@ struct worker_task {
 /* The thread, until `tickets` is closed. */
 void worker_compute_main(void *worker);
 
-/* Main's calls: begin with this ticket, no unit of which is ready; this unit is ready; end
- * early. */
+/* Main's calls: begin with this ticket, no unit of which is ready or pushed; this unit is ready; its
+ * gradients are acknowledged; end early. */
 void worker_compute_begin(struct worker *worker, const struct worker_task *task);
 void worker_compute_ready(struct worker *worker, uint32_t unit);
+void worker_compute_acked(struct worker *worker, uint32_t unit);
 void worker_compute_cancel(struct worker *worker);
 
 #endif

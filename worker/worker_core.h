@@ -74,13 +74,15 @@ struct worker_link {
     uint64_t number;           /* of the stream; events of other numbers are late */
 };
 
-/* Which units' weights are in place: between main and compute. A streamed unit is asked for first. */
+/* Which units' weights are in place, and whose gradients may be overwritten: between main and
+ * compute. A streamed unit is asked for first. */
 struct units {
     struct thread_mutex mutex; /* guards the rest */
     struct thread_cond changed;
     bool *ready;
+    bool *acked; /* streamed: the unit's gradients are with the servers */
     bool cancelled;
-    uint64_t waited_ns; /* by compute, for this ticket's and for values of other places */
+    uint64_t waited_ns; /* by compute, for these and for values of other places */
 };
 
 /* Of the ticket that is computed (worker_meter.h): moments, and what was taken before it. */

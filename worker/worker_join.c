@@ -41,6 +41,7 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
         worker_join_log_memory(worker);
     TRY(worker_places_open(worker));
     worker->units.ready = calloc(worker->run.model.units_count, sizeof *worker->units.ready);
+    worker->units.acked = calloc(worker->run.model.units_count, sizeof *worker->units.acked);
     struct agent_config agent = {
         .model = &worker->run.model,
         .push_codec = worker->run.push_codec,
@@ -50,7 +51,9 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
         .mesh = worker->run.spec.mesh,
         .seed = rand_next(&worker->jitter),
     };
-    return worker->units.ready == NULL ? ERR_NOMEM : agent_new(&agent, &worker->agent);
+    return worker->units.ready == NULL || worker->units.acked == NULL
+               ? ERR_NOMEM
+               : agent_new(&agent, &worker->agent);
 }
 
 static enum err chunk_servers(const struct model *model, const struct describe_reply *description,

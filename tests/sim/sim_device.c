@@ -178,6 +178,23 @@ uint64_t device_slot_us(const struct device *device)
     return 1 + sim_below(sim, 2 * usual_us);
 }
 
+enum err device_free(struct device *device, const struct executor_hooks *hooks, uint32_t unit)
+{
+    TRY(hooks->acknowledged(hooks->context, unit));
+    device->final[unit] = false;
+    return ERR_OK;
+}
+
+/* As many units are pushed and not freed as are asked for ahead. */
+static enum err free_behind(struct device *device, const struct executor_hooks *hooks,
+                            uint32_t unit)
+{
+    uint32_t behind = unit + 1 + device->ahead;
+    return device->streamed && behind < device->model->units_count
+               ? device_free(device, hooks, behind)
+               : ERR_OK;
+}
+
 static enum err train(struct device *device, const struct ticket *ticket,
                       const struct executor_hooks *hooks, struct executor_loss *ret_loss)
 {
@@ -194,6 +211,7 @@ static enum err train(struct device *device, const struct ticket *ticket,
     TRY(device_spend(hooks, all_us / 2));
     TRY(stream_back(device, hooks));
     for (uint32_t unit = units; unit-- > 0;) {
+        TRY(free_behind(device, hooks, unit));
         TRY(device_spend(hooks, all_us / (2 * units)));
         device->final[unit] = true;
         TRY(hooks->push(hooks->context, unit, ticket->node));

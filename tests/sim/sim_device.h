@@ -15,7 +15,7 @@ struct device {
     bool streamed;             /* units are asked for one by one, forward and backward */
     bool ahead;                /* the next one before the last is done with */
     bool used[SIM_UNITS_MAX];  /* the run computes on that unit's weights … */
-    bool final[SIM_UNITS_MAX]; /* … and these are the gradients */
+    bool final[SIM_UNITS_MAX]; /* … and these are the gradients, until they are freed */
     bool shared;               /* it is of `place` only */
     uint32_t place;
 };
@@ -28,6 +28,10 @@ uint64_t device_slot_us(const struct device *device); /* what a slot takes, usua
  * worker is dead. */
 enum err device_check_weights(const struct device *device, const struct ticket *ticket,
                               uint32_t unit) MUST_USE;
+
+/* The unit's gradients may be overwritten: when the servers have them. */
+enum err device_free(struct device *device, const struct executor_hooks *hooks,
+                     uint32_t unit) MUST_USE;
 
 /* Computes the place's part of the ticket. */
 enum err place_run(struct device *device, const struct ticket *ticket,

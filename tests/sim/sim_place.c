@@ -238,6 +238,8 @@ static enum err act(struct walk *walk, struct program_row row)
         return between(walk, row);
     case ACT_PUSH:
         return push(walk, row);
+    case ACT_FREE:
+        return device_free(walk->device, walk->hooks, row.unit);
     default:
         return ERR_OK;
     }
@@ -287,7 +289,7 @@ static struct executor_loss loss_of(const struct walk *walk)
             compute_loss_of_piece(numbers, walk->ticket->node.index, walk->losses);
         return (struct executor_loss){loss.loss_sum, loss.sample_count, loss.correct_count};
     }
-    if (walk->ticket->kind == TICKET_VALIDATE || !walk->device->final[last])
+    if (walk->ticket->kind == TICKET_VALIDATE || walk->pushed[last] == 0)
         return (struct executor_loss){0};
     const float *loss = compute_loss_of(numbers, walk->device->gradients);
     return (struct executor_loss){.loss_sum = (double)loss[MODEL_LOSS_SUM],

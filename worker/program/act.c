@@ -100,6 +100,8 @@ static const struct act_facts acts[ACT_COUNT] = {
                            .writes = ARRAY(PUSHED),
                            .ends = ARRAY(GRADIENTS) | ARRAY(NORMS)},
                   .last = {.reads = ARRAY(HEAD) | ARRAY(LOSS), .ends = ARRAY(HEAD) | ARRAY(LOSS)}},
+    [ACT_FREE] = {"FREE", "FREE", ACT_OF_UNIT_SLOT,
+                  .each = {.reads = ARRAY(PUSHED), .writes = ARRAY(FREED)}},
 };
 
 const struct act_facts *act_facts(enum act act)

@@ -24,6 +24,7 @@
  *   DIFF  2DIFF         pulled minus own weights are the unit's gradients
  *   LOSS  3LOSS         the slot's losses are the gradient of the loss parameter
  *   PUSH  2REDUCE_GRAD  the unit's gradients are final for the slot
+ *   FREE  2FREE         the servers have them: their memory is another unit's
  *
  *   Acts between places. A value stays with who sent it until the lease is over.
  *   SEND_F  2SEND_F0    the unit's result may be asked for
@@ -64,6 +65,7 @@
     X(DIFF, diff)                                                                                  \
     X(LOSS, loss)                                                                                  \
     X(PUSH, push)                                                                                  \
+    X(FREE, free)                                                                                  \
     X(CLEAR, clear)                                                                                \
     X(I, input)                                                                                    \
     X(W, weights)                                                                                  \
@@ -103,6 +105,7 @@ enum array {
     ARRAY_SLOT_LOSS, /* their sum over the slot */
     ARRAY_LOSS,      /* the gradient of the loss parameter */
     ARRAY_PUSHED,
+    ARRAY_FREED,
     ARRAY_ASKED,        /* a place for weights */
     ARRAY_PULLED,       /* weights */
     ARRAY_OWN,          /* weights of the slot and their optimizer state, between pull and push */

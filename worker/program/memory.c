@@ -28,15 +28,34 @@ struct arena {
     uint64_t bytes; /* to the highest end so far */
 };
 
+/* What a place holds of a few units at a time: their weights, or their gradients. */
+struct stream {
+    uint64_t takes, gives; /* a bit for each act */
+    uint64_t (*bytes_of)(const struct program_sizes *unit);
+    struct arena arena;
+    uint64_t *held;  /* (units) where it lies */
+    uint32_t placed; /* units so far */
+    uint64_t most;   /* bytes that are held at once; 0: those of all units stay */
+};
+
 struct planner {
     const struct program *program;
     const struct program_sizes *sizes;
     struct cell *cells;
-    struct arena device, host, weights;
-    uint64_t *held;        /* (units) where its weights lie */
-    uint32_t placed;       /* units so far */
-    uint64_t most_weights; /* that are held at once; 0: they are not streamed */
+    struct arena device, host;
+    struct stream weights, gradients;
 };
+
+static void planner_release(struct planner *planner)
+{
+    free(planner->cells);
+    free(planner->device.live);
+    free(planner->host.live);
+    free(planner->weights.arena.live);
+    free(planner->weights.held);
+    free(planner->gradients.arena.live);
+    free(planner->gradients.held);
+}
 
 static struct arena *arena_of(struct planner *planner, int array)
 {
@@ -167,33 +186,41 @@ static void give_ended(struct planner *planner, const struct cells *cells, uint3
 
 /* Units come alternately from below and from above, so that two that follow each other never need
  * more than both of them together. */
-static uint64_t take_weights(struct planner *planner, uint64_t bytes)
+static uint64_t take_unit(struct stream *stream, uint64_t bytes)
 {
-    struct arena *arena = &planner->weights;
-    uint64_t most = planner->most_weights, above = most - align(bytes);
+    struct arena *arena = &stream->arena;
+    uint64_t above = stream->most - align(bytes);
     size_t i = arena->live_count;
     bool fits = i == 0 || arena->live[i - 1].offset + arena->live[i - 1].bytes <= above;
-    if (planner->placed++ % 2 == 0 || align(bytes) > most || !fits)
+    if (stream->placed++ % 2 == 0 || align(bytes) > stream->most || !fits)
         return take_bytes(arena, bytes);
     return take_at(arena, above, align(bytes), i);
 }
 
-/* Weights of a streamed program: from ASK, or PULL without it, to FORGET. */
-static void plan_weights(struct planner *planner, struct program_row row,
-                         struct program_offsets *ret_at)
+static bool is_in(uint64_t acts, enum act act)
 {
-    uint64_t *held = &planner->held[row.unit];
-    if (row.act == ACT_FORGET)
-        give_bytes(&planner->weights, held);
-    else if ((row.act == ACT_ASK || row.act == ACT_PULL) && *held == PROGRAM_NOWHERE)
-        ret_at->weights = *held = take_weights(planner, planner->sizes[row.unit].weights);
+    return acts >> act & 1;
+}
+
+/* From the first act that takes to the one that gives: weights from ASK, or PULL without it, to
+ * FORGET, gradients from CLEAR to FREE. */
+static void plan_unit(const struct planner *planner, struct stream *stream, struct program_row row,
+                      uint64_t *ret_at)
+{
+    uint64_t *held = &stream->held[row.unit];
+    if (stream->most == 0)
+        return;
+    if (is_in(stream->gives, row.act))
+        give_bytes(&stream->arena, held);
+    else if (is_in(stream->takes, row.act) && *held == PROGRAM_NOWHERE)
+        *ret_at = *held = take_unit(stream, stream->bytes_of(&planner->sizes[row.unit]));
 }
 
 static void plan_row(struct planner *planner, struct program_row row,
                      struct program_offsets *ret_at)
 {
-    if (planner->most_weights > 0)
-        plan_weights(planner, row, ret_at);
+    plan_unit(planner, &planner->weights, row, &ret_at->weights);
+    plan_unit(planner, &planner->gradients, row, &ret_at->gradients);
     if (act_facts(row.act)->scope != ACT_OF_MICROBATCH)
         return;
     const struct program_sizes *sizes = &planner->sizes[row.unit];
@@ -215,26 +242,57 @@ static void plan_row(struct planner *planner, struct program_row row,
     give_ended(planner, &cells, arrays.ends);
 }
 
-/* The most bytes of weights that a streamed place holds at once. */
-static uint64_t most_weights(const struct program_place *place, const struct program_sizes *sizes,
-                             uint64_t *held)
+/* The most bytes of the stream that the place holds at once; 0: nothing is given back. */
+static uint64_t most_held(const struct stream *stream, const struct program_place *place,
+                          const struct program_sizes *sizes)
 {
     uint64_t bytes = 0, most = 0;
-    bool streamed = false;
+    bool gives = false;
     for (uint32_t i = 0; i < place->rows_count; i++) {
         struct program_row row = place->rows[i];
-        bool takes = row.act == ACT_ASK || row.act == ACT_PULL;
-        if (takes && held[row.unit] == PROGRAM_NOWHERE) {
-            held[row.unit] = 0;
-            bytes += align(sizes[row.unit].weights);
+        uint64_t *held = &stream->held[row.unit], own = align(stream->bytes_of(&sizes[row.unit]));
+        if (is_in(stream->takes, row.act) && *held == PROGRAM_NOWHERE) {
+            *held = 0;
+            bytes += own;
             most = bytes > most ? bytes : most;
-        } else if (row.act == ACT_FORGET && held[row.unit] != PROGRAM_NOWHERE) {
-            held[row.unit] = PROGRAM_NOWHERE;
-            bytes -= align(sizes[row.unit].weights);
-            streamed = true;
+        } else if (is_in(stream->gives, row.act) && *held != PROGRAM_NOWHERE) {
+            *held = PROGRAM_NOWHERE;
+            bytes -= own;
+            gives = true;
         }
     }
-    return streamed ? most : 0;
+    return gives ? most : 0;
+}
+
+/* Sums of slots stay: gradients are freed where each unit has one slot. */
+static bool has_sums(const struct program_place *place, uint64_t *begun)
+{
+    for (uint32_t i = 0; i < place->rows_count; i++) {
+        struct program_row row = place->rows[i];
+        if (row.act == ACT_ZERO || (row.act == ACT_CLEAR && begun[row.unit] == 0))
+            return true;
+        if (row.act == ACT_CLEAR)
+            begun[row.unit] = 0;
+    }
+    return false;
+}
+
+static void forget_all(struct stream *stream, uint32_t units)
+{
+    memset(stream->held, 0xff, units * sizeof *stream->held); /* PROGRAM_NOWHERE */
+}
+
+static void measure_streams(struct planner *planner, const struct program_place *place)
+{
+    struct stream *weights = &planner->weights, *gradients = &planner->gradients;
+    uint32_t units = planner->program->units;
+    weights->most = most_held(weights, place, planner->sizes);
+    if (!has_sums(place, gradients->held)) {
+        forget_all(gradients, units);
+        gradients->most = most_held(gradients, place, planner->sizes);
+    }
+    forget_all(weights, units);
+    forget_all(gradients, units);
 }
 
 static uint64_t sent_bytes(const struct program_place *place, const struct program_sizes *sizes)
@@ -250,33 +308,73 @@ static uint64_t sent_bytes(const struct program_place *place, const struct progr
     return bytes;
 }
 
+static uint64_t weights_of(const struct program_sizes *unit)
+{
+    return unit->weights;
+}
+
+static uint64_t gradients_of(const struct program_sizes *unit)
+{
+    return unit->gradients;
+}
+
+/* All units' that the place computes gradients of. */
+static uint64_t whole_gradients(const struct program_place *place,
+                                const struct program_sizes *sizes)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < place->rows_count; i++)
+        if (place->rows[i].act == ACT_CLEAR)
+            bytes += align(sizes[place->rows[i].unit].gradients);
+    return bytes;
+}
+
+static bool init_arena(struct arena *arena, size_t live_max)
+{
+    arena->live_max = live_max;
+    arena->live = malloc(live_max * sizeof *arena->live);
+    return arena->live != NULL;
+}
+
+static bool init_stream(struct stream *stream, uint32_t units)
+{
+    stream->held = malloc(units * sizeof *stream->held);
+    if (stream->held == NULL || !init_arena(&stream->arena, units))
+        return false;
+    forget_all(stream, units);
+    return true;
+}
+
+static bool init_planner(struct planner *planner)
+{
+    uint32_t units = planner->program->units;
+    size_t cells = (size_t)units * planner->program->microbatches;
+    planner->cells = malloc(cells * sizeof *planner->cells);
+    if (planner->cells == NULL)
+        return false;
+    memset(planner->cells, 0xff, cells * sizeof *planner->cells);
+    return init_arena(&planner->device, ARRAY_ACTIVATIONS * cells) &&
+           init_arena(&planner->host, cells) && init_stream(&planner->weights, units) &&
+           init_stream(&planner->gradients, units);
+}
+
+#define BIT(name) (UINT64_C(1) << ACT_##name)
+
 enum err program_memory_plan(const struct program *program, const struct program_place *place,
                              const struct program_sizes *sizes, struct program_memory *ret_memory)
 {
-    size_t cells = (size_t)program->units * program->microbatches;
     struct program_memory memory = {.rows = malloc((place->rows_count + 1) * sizeof *memory.rows)};
-    scoped(free_scoped) struct cell *cell_memory = malloc(cells * sizeof *cell_memory);
-    scoped(free_scoped) struct interval *live = malloc(ARRAY_ACTIVATIONS * cells * sizeof *live);
-    scoped(free_scoped) struct interval *hosted = malloc(cells * sizeof *hosted);
-    scoped(free_scoped) struct interval *weights = malloc(program->units * sizeof *weights);
-    scoped(free_scoped) uint64_t *held = malloc(program->units * sizeof *held);
-    if (memory.rows == NULL || cell_memory == NULL || live == NULL || hosted == NULL ||
-        weights == NULL || held == NULL) {
+    scoped(planner_release) struct planner planner = {
+        .program = program,
+        .sizes = sizes,
+        .weights = {.takes = BIT(ASK) | BIT(PULL), .gives = BIT(FORGET), .bytes_of = weights_of},
+        .gradients = {.takes = BIT(CLEAR), .gives = BIT(FREE), .bytes_of = gradients_of}};
+    if (memory.rows == NULL || !init_planner(&planner)) {
         program_memory_release(&memory);
         return ERR_NOMEM;
     }
     memset(memory.rows, 0xff, place->rows_count * sizeof *memory.rows); /* PROGRAM_NOWHERE */
-    memset(cell_memory, 0xff, cells * sizeof *cell_memory);
-    struct planner planner = {.program = program,
-                              .sizes = sizes,
-                              .cells = cell_memory,
-                              .device = {.live = live, .live_max = ARRAY_ACTIVATIONS * cells},
-                              .host = {.live = hosted, .live_max = cells},
-                              .weights = {.live = weights, .live_max = program->units},
-                              .held = held};
-    memset(held, 0xff, program->units * sizeof *held);
-    planner.most_weights = most_weights(place, sizes, held);
-    memset(held, 0xff, program->units * sizeof *held);
+    measure_streams(&planner, place);
     for (uint32_t i = 0; i < place->rows_count; i++)
         plan_row(&planner, place->rows[i], &memory.rows[i]);
     check(planner.device.live_count == 0 && planner.host.live_count == 0);
@@ -284,10 +382,14 @@ enum err program_memory_plan(const struct program *program, const struct program
     memory.live_bytes_max = planner.device.live_bytes_max;
     memory.hosted_bytes = planner.host.bytes;
     memory.sent_bytes = sent_bytes(place, sizes);
-    memory.weights_bytes = planner.weights.bytes;
+    memory.weights_bytes = planner.weights.arena.bytes;
+    if (planner.gradients.arena.bytes < whole_gradients(place, sizes))
+        memory.gradients_bytes = planner.gradients.arena.bytes;
     *ret_memory = memory;
     return ERR_OK;
 }
+
+#undef BIT
 
 void program_memory_release(struct program_memory *memory)
 {

@@ -17,7 +17,7 @@ struct program_sizes {
     uint64_t dinput;
     bool in_place;
     uint64_t left;
-    uint64_t weights; /* for all microbatches */
+    uint64_t weights, gradients; /* for all microbatches */
 };
 
 #define PROGRAM_NOWHERE UINT64_MAX
@@ -27,6 +27,7 @@ struct program_offsets {
     uint64_t input, output, saved, doutput, dinput, left;
     uint64_t hosted;  /* in the host's memory */
     uint64_t weights; /* among the weights; of ASK, or of PULL without one, in a streamed program */
+    uint64_t gradients; /* among the gradients; of CLEAR, in a program that frees them */
 };
 
 struct program_memory {
@@ -35,6 +36,9 @@ struct program_memory {
     uint64_t hosted_bytes;  /* of a second arena, in the host's memory */
     uint64_t sent_bytes;    /* of values for other places, which are kept until the lease is over */
     uint64_t weights_bytes; /* of a third one, for weights that are streamed; 0: they are not */
+    uint64_t
+        gradients_bytes;     /* of a fourth one, for gradients that are freed; 0: those of all units
+                                 stay, because no FREE makes them less, or a unit has several slots */
     uint64_t live_bytes_max; /* predicted peak: most bytes alive at once. arena_bytes is more only
                                 where what was freed does not fit what comes */
 };

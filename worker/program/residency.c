@@ -50,14 +50,17 @@ struct stream {
     uint32_t place;
     struct use *uses; /* in order */
     uint32_t count;
-    bool *held;         /* (units) asked for, or in place */
-    uint32_t next, ask; /* uses: the one that is computed next, the one to ask for next */
+    bool *held;                 /* (units) asked for, or in place */
+    uint32_t next, ask;         /* uses: the one that is computed next, the one to ask for next */
+    struct program_row *pushed; /* PUSH rows so far, in order; */
+    uint32_t pushed_count, freed;
 };
 
 static void stream_release(struct stream *stream)
 {
     free(stream->uses);
     free(stream->held);
+    free(stream->pushed);
 }
 
 static bool needs_weights(const struct program *program, struct program_row row)
@@ -160,19 +163,54 @@ static void end_use(struct stream *stream)
     ask_ahead(stream);
 }
 
+/* ---- gradients ---- */
+
+/* Slots of a unit are summed here. */
+static bool has_sums(const struct stream *stream)
+{
+    const struct program_place *place = &stream->program->places[stream->place];
+    bool *pushed = stream->held;
+    bool sums = false;
+    for (uint32_t unit = 0; unit < stream->program->units; unit++)
+        pushed[unit] = false;
+    for (uint32_t i = 0; i < place->rows_count; i++) {
+        struct program_row row = place->rows[i];
+        sums |= row.act == ACT_PUSH && pushed[row.unit];
+        pushed[row.unit] |= row.act == ACT_PUSH;
+    }
+    return sums;
+}
+
+/* Before gradients begin, as many units' as there may be are pushed and not freed. */
+static void free_behind(struct stream *stream)
+{
+    for (; stream->freed + stream->residency->prefetch < stream->pushed_count; stream->freed++) {
+        struct program_row row = stream->pushed[stream->freed];
+        row.act = ACT_FREE;
+        writer_add(&stream->writer, stream->place, row);
+    }
+}
+
+/* ---- all of it ---- */
+
 static void stream_place(struct stream *stream)
 {
     const struct program_place *place = &stream->program->places[stream->place];
+    bool sums = has_sums(stream);
     find_uses(stream);
     decide_pulls(stream);
     for (uint32_t unit = 0; unit < stream->program->units; unit++)
         stream->held[unit] = false;
-    stream->next = stream->ask = 0;
+    stream->next = stream->ask = stream->pushed_count = stream->freed = 0;
     for (uint32_t i = 0; i < place->rows_count; i++) {
+        if (place->rows[i].act == ACT_CLEAR)
+            free_behind(stream);
         if (stream->next < stream->count && stream->uses[stream->next].first == i)
             begin_use(stream);
         if (place->rows[i].act != ACT_PULL)
             writer_add(&stream->writer, stream->place, place->rows[i]);
+        if (place->rows[i].act == ACT_PUSH && !sums)
+            stream->pushed[stream->pushed_count++] = place->rows[i];
         if (stream->next > 0 && stream->uses[stream->next - 1].last == i)
             end_use(stream);
     }
@@ -187,7 +225,8 @@ enum err residency_stream(const struct program *program, const struct residency 
         rows = program->places[p].rows_count > rows ? program->places[p].rows_count : rows;
     stream.uses = calloc(rows, sizeof *stream.uses);
     stream.held = calloc(program->units, sizeof *stream.held);
-    if (stream.uses == NULL || stream.held == NULL)
+    stream.pushed = calloc(rows, sizeof *stream.pushed);
+    if (stream.uses == NULL || stream.held == NULL || stream.pushed == NULL)
         return ERR_NOMEM;
     TRY(writer_init(&stream.writer, program));
     for (stream.place = 0; stream.place < program->places_count; stream.place++)

@@ -149,6 +149,7 @@ static enum err measure_place(struct simulation *s, uint32_t p)
     s->result->places[p].hosted_bytes = memory.hosted_bytes;
     s->result->places[p].outbox_bytes = memory.sent_bytes;
     s->result->places[p].weights_bytes = memory.weights_bytes;
+    s->result->places[p].gradients_bytes = memory.gradients_bytes;
     return ERR_OK;
 }
 

@@ -32,12 +32,13 @@ struct simulate_span {
 struct simulate_place {
     struct simulate_span *rows; /* owned; one a row */
     uint64_t busy;
-    uint32_t stored;        /* most microbatches kept at once, of its runs together */
-    uint64_t arena_bytes;   /* of activations (program_memory_plan) */
-    uint64_t hosted_bytes;  /* most activations that are offloaded at once */
-    uint64_t weights_bytes; /* streamed; 0: they are not */
-    uint64_t outbox_bytes;  /* sent, and kept until the lease is over */
-    uint64_t arrived_bytes; /* received */
+    uint32_t stored;          /* most microbatches kept at once, of its runs together */
+    uint64_t arena_bytes;     /* of activations (program_memory_plan) */
+    uint64_t hosted_bytes;    /* most activations that are offloaded at once */
+    uint64_t weights_bytes;   /* streamed; 0: they are not */
+    uint64_t gradients_bytes; /* freed when they are acknowledged; 0: they are not */
+    uint64_t outbox_bytes;    /* sent, and kept until the lease is over */
+    uint64_t arrived_bytes;   /* received */
 };
 
 struct simulate_result {
