@@ -152,7 +152,7 @@ static const struct config_field fields[] = {
     {"train.threads", "of one worker's kernels", CONFIG_U32,
      ROW(train, threads, DIGEST), .min = 1, .max = 256, .initial = "1"},
     {"train.node_slots", "slots that one push sums, a power of two; 0 lets the coordinator choose; "
-     "1 with bf16 unless set", CONFIG_U32,
+     "1 with bf16, and with streamed weights in one stage, unless set", CONFIG_U32,
      ROW(train, node_slots, DIGEST), .max = TREE_SLOTS_MAX},
     {"train.gemm_core", "OpenBLAS core type that every worker uses", CONFIG_TEXT,
      ROW(train, gemm_core, DIGEST), .min = 1, .max = SPEC_CORE_BYTES - 1, .initial = "auto"},
@@ -182,14 +182,16 @@ static const struct config_field fields[] = {
      "leave the device", CONFIG_BOOL,
      ROW(train, offload, FREE), .initial = "false", .late = true},
     {"residency.weights", "resident: a worker keeps all weights of a step; streamed: it holds those of "
-     "the layers that it computes next, and pulls them again for each use", CONFIG_NAME,
+     "the layers that it computes next, and pulls them again for each use; gradients too, until they "
+     "are acknowledged, where train.node_slots is 1 and the order unit", CONFIG_NAME,
      ROW(train, residency.weights, FREE), .names = residencies, .initial = "resident", .late = true},
     {"residency.keep_after_forward", "from a layer's forward to its backward", CONFIG_BOOL,
      ROW(train, residency.keep_after_forward, FREE), .initial = "false", STREAMED},
     {"residency.order", "unit: all microbatches of a slot through a layer, then the next one: fewer "
      "pulls, more activations; microbatch: one after another", CONFIG_NAME,
      ROW(train, residency.order, FREE), .names = orders, .initial = "unit", STREAMED},
-    {"residency.prefetch", "layers that are asked for ahead", CONFIG_U32,
+    {"residency.prefetch", "layers that are asked for ahead, and as many whose gradients may be on "
+     "their way to the servers", CONFIG_U32,
      ROW(train, residency.prefetch, FREE), .max = 1 << 10, .initial = "1", STREAMED},
 
     {"mesh.stage", "workers that share a ticket, each with the weights of a run of layers of its own",
@@ -373,6 +375,14 @@ static void complete_model(struct draft *draft)
     }
 }
 
+/* With bf16 the rounding of sums is part of the run, async takes slots one by one; and a worker that
+ * has not the memory for all weights has none for sums of their gradients. */
+static bool sums_no_slots(const struct spec *spec)
+{
+    return spec->train.precision == SPEC_BF16 || spec->consistency.kind == SPEC_ASYNC ||
+           (spec->train.residency.weights == SPEC_STREAMED && spec->mesh.stages <= 1);
+}
+
 static void complete(struct draft *draft)
 {
     struct spec *spec = &draft->spec;
@@ -385,8 +395,7 @@ static void complete(struct draft *draft)
     if (is_open(draft, "train.microbatch"))
         spec->train.microbatch = largest_divisor(spec->train.slot_samples, MICROBATCH_DEFAULT);
     if (is_open(draft, "train.node_slots"))
-        spec->train.node_slots =
-            spec->train.precision == SPEC_BF16 || spec->consistency.kind == SPEC_ASYNC;
+        spec->train.node_slots = sums_no_slots(spec);
     if (is_open(draft, "consistency.window"))
         spec->consistency.window = WINDOW_STEPS * spec->train.slots < WINDOW_MAX
                                        ? WINDOW_STEPS * spec->train.slots

@@ -94,6 +94,7 @@ TEST(defaults_follow_what_they_depend_on)
 {
     assert_int_equal(parsed("data: {kind: tokens, path: '*.bin'}").model.vocabulary, 50257);
     assert_int_equal(parsed(TEXT "train: {precision: bf16}").train.node_slots, 1);
+    assert_int_equal(parsed(TEXT "residency: {weights: streamed}").train.node_slots, 1);
     assert_int_equal(parsed(TEXT "train: {slot_samples: 30}").train.microbatch, 6);
     assert_int_equal(parsed(TEXT "train: {slot_samples: 7}").train.microbatch, 7);
     assert_int_equal(parsed(TEXT "train: {slot_samples: 11}").train.microbatch, 1);
