@@ -55,6 +55,11 @@ static uint32_t slots_of(const struct boundaries *boundaries, const struct ticke
                                         : node_end(ticket->node) - node_first(ticket->node);
 }
 
+uint32_t boundaries_last_slot(const struct boundaries *boundaries, const struct ticket *ticket)
+{
+    return node_first(ticket->node) + slots_of(boundaries, ticket) - 1;
+}
+
 bool boundaries_cover(const struct boundaries *boundaries, const struct ticket *ticket,
                       const struct value_name *name)
 {

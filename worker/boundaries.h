@@ -24,6 +24,9 @@ void boundaries_release(struct boundaries *boundaries);       /* {0} is fine */
 struct value_name boundaries_name(const struct ticket *ticket, const struct executor_value *value);
 bool boundaries_same(const struct value_name *a, const struct value_name *b);
 
+/* Of the ticket's node. */
+uint32_t boundaries_last_slot(const struct boundaries *boundaries, const struct ticket *ticket);
+
 /* Whether the ticket's lease is the one that the name is about: its step, version and node. */
 bool boundaries_cover(const struct boundaries *boundaries, const struct ticket *ticket,
                       const struct value_name *name);

@@ -46,6 +46,9 @@ void peers_generation(struct peers *peers, uint64_t generation);
 
 /* ---- the compute thread ---- */
 
+/* Opens the streams that the lease's values will come over: before the first act, for a stream takes
+ * milliseconds. Waits for nothing. */
+void peers_reach(struct peers *peers);
 /* Others may have the value from now on; `bytes` are copied. The same value may be given again.
  * ERR_NOMEM; ERR_INVALID: longer than WIRE_VALUE_BYTES_MAX; ERR_WRONG_BITS: it was given before,
  * and had other bytes. */

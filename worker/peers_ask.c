@@ -1,5 +1,6 @@
 /* Peer.Exchange at the member that asks. The compute thread opens streams, sends wants and looks at
  * the clock while it waits for a value; polling threads bring the answers to the core. */
+#include "worker/peers.h"
 #include "worker/peers_core.h"
 
 #include "common/arena.h"
@@ -205,6 +206,21 @@ static void carry_out(struct peers *peers, const struct wants_effect *effect,
                     log_text("address", peer->address), log_text("next", "report it, and ask on"));
         options->unreachable(options->context, effect->attempt, peer->member);
         break;
+    }
+}
+
+void peers_reach(struct peers *peers)
+{
+    for (bool more = true; more;) {
+        struct wants_effect effect;
+        struct peer peer;
+        thread_lock(&peers->mutex);
+        more = !peers->cancelled && wants_next_stream(peers->wants, peers_now_ms(), &effect);
+        if (more)
+            peer = *effect.peer; /* lent until the lock is free */
+        thread_unlock(&peers->mutex);
+        if (more)
+            carry_out(peers, &effect, &peer);
     }
 }
 

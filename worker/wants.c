@@ -42,6 +42,7 @@ struct wants {
     uint32_t stage;
     uint64_t number; /* of the newest places */
     uint32_t link_count;
+    uint32_t ahead; /* links that were looked at: streams that will be needed */
     struct link links[WIRE_PLACES_MAX];
     struct wanted *awaited; /* the place waits for it; NULL: for nothing */
     struct wanted list[WANTS_MAX];
@@ -202,6 +203,7 @@ static void set_places(struct wants *wants, uint64_t now_ms, const struct places
         links[i] = link_kept(wants, &places->peers[i], now_ms);
     wants->number = places->number;
     wants->link_count = places->peer_count;
+    wants->ahead = 0;
     memcpy(wants->links, links, places->peer_count * sizeof links[0]);
     for (uint32_t i = 0; i < before_count; i++)
         if (before[i] != 0 && link_of_stream(wants, before[i]) == NULL)
@@ -399,6 +401,13 @@ static uint64_t ask_ms(const struct wants *wants, const struct wanted *wanted,
                                     : UINT64_MAX;
 }
 
+static struct wants_effect open_link(struct wants *wants, struct link *link)
+{
+    link->number = ++wants->streams;
+    link->unanswered = 0;
+    return (struct wants_effect){.kind = WANTS_OPEN, .number = link->number, .peer = &link->peer};
+}
+
 static bool reach(struct wants *wants, uint64_t now_ms, struct wanted *wanted,
                   struct wants_effect *ret_effect)
 {
@@ -406,10 +415,7 @@ static bool reach(struct wants *wants, uint64_t now_ms, struct wanted *wanted,
     if (link == NULL)
         return false;
     if (link->number == 0 && now_ms >= link->retry_ms) {
-        link->number = ++wants->streams;
-        link->unanswered = 0;
-        *ret_effect =
-            (struct wants_effect){.kind = WANTS_OPEN, .number = link->number, .peer = &link->peer};
+        *ret_effect = open_link(wants, link);
         return true;
     }
     if (now_ms < ask_ms(wants, wanted, link))
@@ -434,6 +440,44 @@ bool wants_next(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_e
     for (uint32_t i = 0; i < WANTS_MAX; i++)
         if (reach(wants, now_ms, &wants->list[i], ret_effect))
             return true;
+    return false;
+}
+
+/* Whether the slot's values over the boundary come from that stage. */
+static bool comes_from(const struct wants *wants, uint32_t stage, struct value_name name)
+{
+    struct passage passage;
+    for (name.way = 0; name.way < VALUE_WAY_COUNT; name.way++)
+        if (boundaries_pass(wants->options.boundaries, &wants->ticket, &name, &passage) &&
+            passage.from == stage && passage.to == wants->stage)
+            return true;
+    return false;
+}
+
+/* Whether the place takes values from that stage: of a node's first or last slot, whose ways through
+ * the places are all that there are. */
+static bool takes_from(const struct wants *wants, uint32_t stage)
+{
+    const struct boundaries *boundaries = wants->options.boundaries;
+    const struct executor_value any = {.slot = 0};
+    struct value_name first = boundaries_name(&wants->ticket, &any), last = first;
+    last.slot = boundaries_last_slot(boundaries, &wants->ticket);
+    for (first.boundary = last.boundary = 1; first.boundary < boundaries->units;
+         last.boundary = ++first.boundary)
+        if (comes_from(wants, stage, first) || comes_from(wants, stage, last))
+            return true;
+    return false;
+}
+
+bool wants_next_stream(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect)
+{
+    for (; wants->ahead < wants->link_count; wants->ahead++) {
+        struct link *link = &wants->links[wants->ahead];
+        if (link->number != 0 || now_ms < link->retry_ms || !takes_from(wants, link->peer.stage))
+            continue;
+        *ret_effect = open_link(wants, link);
+        return true;
+    }
     return false;
 }
 

@@ -9,7 +9,8 @@
  * nothing but that comes, the peer is named, once.
  *
  * Only the time counts in which the place waits, from wants_begin() on: a peer that is asked ahead
- * has no deadline.
+ * has no deadline. Streams to the peers that will be asked can be opened ahead as well, so that the
+ * first value from each does not wait for a handshake.
  *
  * Invariants, checked where they change:
  *  1 at most WIRE_CREDITS wants of a stream are without an answer;
@@ -76,6 +77,9 @@ struct wants_effect {
 /* What is to be done now; false: nothing until wants_wake_ms(). */
 bool wants_next(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect);
 uint64_t wants_wake_ms(const struct wants *wants);
+/* A stream that the lease will need and that was not opened since its newest places came: OPEN. False:
+ * there is none. */
+bool wants_next_stream(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect);
 /* Whether a stream is still used; others may be closed. */
 bool wants_uses(const struct wants *wants, uint64_t number);
 

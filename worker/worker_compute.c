@@ -139,6 +139,8 @@ static void compute_ticket(struct worker *worker, const struct worker_task *task
     worker_meter_begin(worker, ticket);
     worker->blamed = 0;
     result->err = take_place(worker, &task->place);
+    if (result->err == ERR_OK && worker->peers != NULL)
+        peers_reach(worker->peers);
     if (result->err == ERR_OK)
         result->err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
     worker_meter_end(worker);

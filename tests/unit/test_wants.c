@@ -142,6 +142,23 @@ TEST_F(values_that_follow_are_asked_for_ahead, wants)
     assert_int_equal(look(f, 1), ERR_OK); /* there already */
 }
 
+/* Gradients come from member 4, and nothing from the stages beside its neighbours. */
+TEST_F(streams_that_will_be_needed_are_opened_ahead, wants)
+{
+    begin_first(f);
+    assert_true(wants_next_stream(f->wants, f->now_ms, &f->effect));
+    assert_int_equal(f->effect.kind, WANTS_OPEN);
+    assert_int_equal(f->effect.peer->member, 4);
+    wants_lost(f->wants, f->now_ms, f->effect.number);
+    assert_false(wants_next_stream(f->wants, f->now_ms, &f->effect)); /* who waits opens it again */
+    f->mesh.places.number++;
+    f->mesh.peers[3].member = 40;
+    wants_places(f->wants, f->now_ms, &f->mesh.places);
+    assert_true(wants_next_stream(f->wants, f->now_ms, &f->effect));
+    assert_int_equal(f->effect.peer->member, 40);
+    assert_false(wants_next_stream(f->wants, f->now_ms, &f->effect));
+}
+
 TEST_F(a_place_asks_for_nothing_that_is_not_its_own, wants)
 {
     const struct value_name above = mesh_name(&f->mesh, 3, 0);
