@@ -584,10 +584,10 @@ static void lease_end(struct tickets *tickets, uint64_t now_ms, struct lease *le
     lease_remove(tickets, lease);
 }
 
-static void learn(struct tickets *tickets, const struct lease *lease, uint64_t now_ms)
+static void learn(struct tickets *tickets, enum ticket_kind kind, uint64_t held_ms, uint32_t slots)
 {
-    double slot_ms = (double)(now_ms - lease->granted_ms) / (double)lease->slots;
-    double *usual = usual_of(tickets, lease->kind);
+    double slot_ms = (double)held_ms / (double)slots;
+    double *usual = usual_of(tickets, kind);
     /* A slot that took no time still gets a usual time. */
     slot_ms = slot_ms > 0 ? slot_ms : 0.01;
     *usual += *usual == 0 ? slot_ms : (slot_ms - *usual) / USUAL_SHARE;
@@ -637,6 +637,15 @@ static void note_completed(const struct tickets *tickets, struct work *work,
     }
 }
 
+/* The lease that lapsed has brought its slots after all. Else they would lapse in each step, where
+ * all take so long. */
+static void learn_lapsed(struct tickets *tickets, uint64_t now_ms, enum ticket_kind kind,
+                         struct slot *first)
+{
+    learn(tickets, kind, now_ms - first->lapsed.granted_ms, first->lapsed.slots);
+    first->lapsed.attempt = 0;
+}
+
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket)
 {
     if (ticket->kind == TICKET_TRAIN && !is_open(tickets, ticket->step))
@@ -645,13 +654,16 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
     note_completed(tickets, work, ticket);
     uint32_t newly_done = mark_done(work, ticket->node);
     struct lease *lease = leases_find(&tickets->leases, ticket->attempt);
+    struct slot *first = &work->slots[node_first(ticket->node)];
     if (newly_done > 0) {
         tickets->done_ms = now_ms;
         doubt_end(&tickets->doubt, ticket->member);
     }
+    if (newly_done > 0 && ticket->attempt != 0 && first->lapsed.attempt == ticket->attempt)
+        learn_lapsed(tickets, now_ms, ticket->kind, first);
     if (lease != NULL && lease->kind == ticket->kind && node_equal(lease->node, ticket->node) &&
         (lease->kind == TICKET_VALIDATE || lease->step == ticket->step)) {
-        learn(tickets, lease, now_ms);
+        learn(tickets, lease->kind, now_ms - lease->granted_ms, lease->slots);
         if (lease->audit && newly_done > 0)
             change_roles(lease);
         lease_end(tickets, now_ms, lease, newly_done);
@@ -665,6 +677,17 @@ static void settle_lease(struct tickets *tickets, uint64_t now_ms, struct lease 
     if (made_done == 0)
         doubt_if_overdue(tickets, now_ms, lease);
     lease_end(tickets, now_ms, lease, made_done);
+}
+
+/* Slots that nobody else has had since their lease lapsed: its pushes made them done. */
+static void settle_lapsed(struct tickets *tickets, uint64_t now_ms)
+{
+    struct work *work = train_of(tickets, tickets->step);
+    for (uint32_t i = 0; i < work->count; i++) {
+        struct slot *slot = &work->slots[i];
+        if (slot->lapsed.attempt != 0 && !slot->done && slot->holders == 0)
+            learn_lapsed(tickets, now_ms, TICKET_TRAIN, slot);
+    }
 }
 
 static void settle(struct tickets *tickets, uint64_t now_ms, bool audits)
@@ -681,6 +704,7 @@ static void settle(struct tickets *tickets, uint64_t now_ms, bool audits)
 
 uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms)
 {
+    settle_lapsed(tickets, now_ms);
     settle(tickets, now_ms, false);
     settle(tickets, now_ms, true);
     return train_of(tickets, tickets->step)->useful_ms;
@@ -757,6 +781,9 @@ static void note_lapse(struct tickets *tickets, const struct lease *lease)
 {
     struct work *work = work_of(tickets, lease->kind, lease->step);
     uint32_t first = node_first(lease->node);
+    if (work->slots[first].lapsed.attempt == 0)
+        work->slots[first].lapsed =
+            (struct lapsed){lease->attempt, lease->granted_ms, lease->slots};
     for (uint32_t slot = first; tickets->settings.shared && slot < first + lease->slots; slot++)
         if (work->slots[slot].lapses < LAPSES_MAX)
             work->slots[slot].lapses++;

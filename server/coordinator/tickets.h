@@ -26,7 +26,8 @@
  * tickets_open(), whatever happens to leases. When a lease lapses, is dropped or loses its member,
  * its slots that nobody else holds are free again. A lease may lapse although its member lives,
  * after many times the usual time: so a worker that forgot a ticket cannot stop the step. If that
- * worker completes the ticket after all, it counts.
+ * worker completes the ticket after all, it counts, and its time is learned: where slots suddenly
+ * take longer than the lease, those of the next steps do not lapse.
  *
  * Pure; one owner. Invariants (tickets_check):
  *  1 a slot's holders are the leases that cover it;
@@ -67,6 +68,12 @@ struct work {
         uint32_t holders;
         uint32_t found;   /* tickets_check(): leases that cover it */
         uint64_t version; /* given: to compute on */
+        /* the first lease that lapsed since open, of those that begin with this slot; attempt 0:
+         * none has */
+        struct lapsed {
+            uint64_t attempt, granted_ms;
+            uint32_t slots;
+        } lapsed;
         /* done: who completed it, by which attempt, and the newest attempt then; 0: not known */
         uint64_t member, attempt, completed;
     } * slots;

@@ -269,6 +269,42 @@ TEST_F(slots_of_a_shared_lease_that_lapsed_get_twice_the_time, tickets, .slots =
     }
 }
 
+/* Of the next step a slot is granted: how long until it lapses. */
+static uint64_t next_lapses_after(struct tickets *tickets, uint64_t now_ms)
+{
+    uint64_t due_ms;
+    tickets_settle(tickets, now_ms);
+    tickets_open(tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 1});
+    grant(tickets, now_ms, 2, 1);
+    assert_int_equal(tickets_lapse(tickets, now_ms, &due_ms), 0);
+    return due_ms - now_ms;
+}
+
+/* What is learned weighs a quarter. */
+TEST_F(slots_that_suddenly_take_longer_than_a_lapse_do_not_lapse_in_every_step, tickets,
+       .usual = true)
+{
+    uint64_t due_ms;
+    assert_int_equal(tickets_lapse(&f->tickets, LEASE_MS, &due_ms), 1);
+    done(&f->tickets, 4020, f->second); /* P1 */
+    assert_int_equal(next_lapses_after(&f->tickets, 4020), 16 * (20 + 4000 / 4));
+}
+
+TEST_F(a_lapsed_lease_whose_pushes_end_the_step_teaches_how_long_it_took, tickets, .usual = true)
+{
+    uint64_t due_ms;
+    assert_int_equal(tickets_lapse(&f->tickets, LEASE_MS, &due_ms), 1);
+    assert_int_equal(next_lapses_after(&f->tickets, 4020), 16 * (20 + 4000 / 4));
+}
+
+TEST_F(a_forgotten_ticket_that_another_brings_teaches_nothing, tickets, .usual = true)
+{
+    uint64_t due_ms;
+    assert_int_equal(tickets_lapse(&f->tickets, LEASE_MS, &due_ms), 1);
+    grant(&f->tickets, LEASE_MS, 1, 1);
+    assert_int_equal(next_lapses_after(&f->tickets, LEASE_MS + 20), LEASE_MS);
+}
+
 /* Member 2 held the second slot until member 1 brought it, and the step is over. */
 static struct tickets tickets_with_hoarder(uint64_t now_ms)
 {
