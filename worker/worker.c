@@ -74,7 +74,9 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         worker_join(worker);
         break;
     case AGENT_DESCRIBE:
-        worker_join_map(worker);
+        err = worker_call_map(worker);
+        if (err != ERR_OK)
+            worker_join_mapped(worker, err, (struct slice){0});
         break;
     case AGENT_OPEN:
         sent_or_lost(worker, effect->server, worker_link_exchange(worker, effect->server));
@@ -258,9 +260,22 @@ static void on_acquired(struct worker *worker, const struct worker_event *event)
     struct acquire_reply reply;
     enum err err = event->err;
     if (err == ERR_OK)
-        err = wire_decode_acquire_reply(buf_slice(&event->acquired.response), &arena, &reply, NULL);
-    agent_acquired(worker->agent, worker_now_ms(), event->acquired.sequence, err, &reply);
+        err = wire_decode_acquire_reply(buf_slice(&event->answer.response), &arena, &reply, NULL);
+    agent_acquired(worker->agent, worker_now_ms(), event->answer.sequence, err, &reply);
     arena_release(&arena);
+}
+
+/* To a call of this membership. */
+static void on_answer(struct worker *worker, const struct worker_event *event)
+{
+    if (event->origin != worker->membership)
+        return;
+    if (event->err != ERR_OK && event->answer.why != NULL)
+        reason_set(&worker->failure, event->err, "%s", event->answer.why);
+    if (event->kind == EVENT_ACQUIRED)
+        on_acquired(worker, event);
+    else
+        worker_join_mapped(worker, event->err, buf_slice(&event->answer.response));
 }
 
 /* Events of the present stream of a link. */
@@ -294,6 +309,7 @@ static void check_event(const struct worker *worker, const struct worker_event *
 {
     switch (event->kind) {
     case EVENT_ACQUIRED:
+    case EVENT_MAPPED:
         check(event->origin > 0 && event->origin <= worker->membership);
         break;
     case EVENT_MESSAGE:
@@ -322,8 +338,8 @@ static void on_event(struct worker *worker, const struct worker_event *event)
     check_event(worker, event);
     switch (event->kind) {
     case EVENT_ACQUIRED:
-        if (event->origin == worker->membership)
-            on_acquired(worker, event);
+    case EVENT_MAPPED:
+        on_answer(worker, event);
         break;
     case EVENT_MESSAGE:
         if (from_server(worker, event))

@@ -58,21 +58,33 @@ static enum err choose_wire_version(struct worker *worker, const struct describe
                       WIRE_VERSION_MIN, WIRE_VERSION);
 }
 
-enum err worker_call_describe(struct worker *worker, struct arena *arena, struct buf *response,
-                              struct describe_reply *ret_reply)
+static const struct call_path describe_path = {"/roost.v1.Cluster/Describe", CALL_MS};
+
+static enum err encode_describe(struct buf *ret_request)
 {
-    scoped(buf_release) struct buf request = {0};
     struct describe_request wanted = {.with_chunks = false};
-    TRY(wire_encode_describe_request(&wanted, &request));
-    TRY(call(worker, (struct call_path){"/roost.v1.Cluster/Describe", CALL_MS}, buf_slice(&request),
-             response, &worker->failure));
-    TRY(wire_decode_describe_reply(buf_slice(response), arena, ret_reply, &worker->failure));
+    return wire_encode_describe_request(&wanted, ret_request);
+}
+
+enum err worker_call_described(struct worker *worker, struct arena *arena, struct slice response,
+                               struct describe_reply *ret_reply)
+{
+    TRY(wire_decode_describe_reply(response, arena, ret_reply, &worker->failure));
     TRY(choose_wire_version(worker, ret_reply));
     bool ours = worker->has_run && ret_reply->run == worker->run.number;
     if (!ret_reply->has_run || (worker_call_is_over(ret_reply) && !ours))
         return reason_set(&worker->failure, ERR_NO_RUN, "no run is active at %s",
                           worker->config->coordinator);
     return ERR_OK;
+}
+
+enum err worker_call_describe(struct worker *worker, struct arena *arena, struct buf *response,
+                              struct describe_reply *ret_reply)
+{
+    scoped(buf_release) struct buf request = {0};
+    TRY(encode_describe(&request));
+    TRY(call(worker, describe_path, buf_slice(&request), response, &worker->failure));
+    return worker_call_described(worker, arena, buf_slice(response), ret_reply);
 }
 
 enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply)
@@ -149,18 +161,24 @@ static void end_call(struct open_call *take_call, enum err err)
     free(take_call);
 }
 
+static void post_answer(struct open_call *take_call, enum worker_event_kind kind, enum err err,
+                        struct slice response, const struct reason *reason)
+{
+    struct worker_event event = {.kind = kind, .err = err, .origin = take_call->membership};
+    event.answer.sequence = take_call->sequence;
+    event.answer.response = (struct buf){.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    if (err == ERR_OK)
+        event.err = buf_append(&event.answer.response, response.data, response.bytes);
+    else
+        event.answer.why = strdup(reason->text);
+    worker_post(take_call->worker, &event);
+    end_call(take_call, err);
+}
+
 static void acquire_answered(void *owner, enum err err, struct slice response,
                              const struct reason *reason)
 {
-    (void)reason;
-    struct open_call *call = owner;
-    struct worker_event event = {.kind = EVENT_ACQUIRED, .err = err, .origin = call->membership};
-    event.acquired.sequence = call->sequence;
-    event.acquired.response = (struct buf){.bytes_max = WIRE_CONTROL_BYTES_MAX};
-    if (err == ERR_OK)
-        event.err = buf_append(&event.acquired.response, response.data, response.bytes);
-    worker_post(call->worker, &event);
-    end_call(call, err);
+    post_answer(owner, EVENT_ACQUIRED, err, response, reason);
 }
 
 enum err worker_call_acquire(struct worker *worker, const struct acquire_request *request)
@@ -178,6 +196,27 @@ enum err worker_call_acquire(struct worker *worker, const struct acquire_request
         return err;
     }
     return start_call(&call, acquire_answered, &bytes);
+}
+
+static void map_answered(void *owner, enum err err, struct slice response,
+                         const struct reason *reason)
+{
+    post_answer(owner, EVENT_MAPPED, err, response, reason);
+}
+
+enum err worker_call_map(struct worker *worker)
+{
+    struct buf bytes = {0};
+    struct open_call call = {.worker = worker,
+                             .path = describe_path.name,
+                             .deadline_ms = describe_path.deadline_ms,
+                             .membership = worker->membership};
+    enum err err = encode_describe(&bytes);
+    if (err != ERR_OK) {
+        buf_release(&bytes);
+        return err;
+    }
+    return start_call(&call, map_answered, &bytes);
 }
 
 static void nothing_answered(void *owner, enum err err, struct slice response,

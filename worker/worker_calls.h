@@ -11,6 +11,9 @@ enum { WORKER_LEAVE_MS = 1000 /* for LEAVE, and for the end after the budget */ 
  * into `arena` and `response`. The calls' sentences are the worker's `failure`. */
 enum err worker_call_describe(struct worker *worker, struct arena *arena, struct buf *response,
                               struct describe_reply *ret_reply) MUST_USE;
+/* The same of an answer. */
+enum err worker_call_described(struct worker *worker, struct arena *arena, struct slice response,
+                               struct describe_reply *ret_reply) MUST_USE;
 bool worker_call_is_over(const struct describe_reply *description);
 enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply) MUST_USE;
 void worker_call_leave(struct worker *worker);
@@ -18,6 +21,7 @@ void worker_call_leave(struct worker *worker);
 void worker_call_failed(const struct worker *worker, const char *what, enum err err);
 
 /* Not waited for: the answer is an event. */
+enum err worker_call_map(struct worker *worker) MUST_USE; /* Describe */
 enum err worker_call_acquire(struct worker *worker, const struct acquire_request *request) MUST_USE;
 void worker_call_complete(struct worker *worker, const struct complete_request *complete);
 

@@ -20,6 +20,7 @@
 
 enum worker_event_kind {
     EVENT_ACQUIRED,
+    EVENT_MAPPED,        /* Describe is answered */
     EVENT_MESSAGE,       /* of a server's stream */
     EVENT_STREAM_CLOSED, /* of a server */
     EVENT_NOTICE,        /* message of the member stream */
@@ -40,9 +41,10 @@ struct worker_event {
     uint32_t server;
     union {
         struct {
-            uint64_t sequence;
+            uint64_t sequence;   /* of an acquire */
             struct buf response; /* owned */
-        } acquired;
+            char *why;           /* the error's sentence; owned, may be NULL */
+        } answer;
         struct rpc_message *message; /* a reference */
         char *why;                   /* how a stream ended; owned, may be NULL */
         struct {
@@ -143,8 +145,10 @@ static inline void worker_event_release(const struct worker_event *event)
         rpc_message_unref(event->message);
     if (event->kind == EVENT_STREAM_CLOSED || event->kind == EVENT_MEMBER_CLOSED)
         free(event->why);
-    if (event->kind == EVENT_ACQUIRED)
-        free(event->acquired.response.data);
+    if (event->kind == EVENT_ACQUIRED || event->kind == EVENT_MAPPED) {
+        free(event->answer.response.data);
+        free(event->answer.why);
+    }
 }
 
 /* Posts the event into main's inbox, with what it owns. Any thread. */

@@ -121,13 +121,12 @@ void worker_join(struct worker *worker)
     agent_join_failed(worker->agent, worker_now_ms(), err);
 }
 
-static enum err map_again(struct worker *worker)
+static enum err take_map(struct worker *worker, struct slice response)
 {
-    scoped(buf_release) struct buf response = {0};
     scoped(arena_release) struct arena arena = {.bytes_max = 8 * WIRE_CONTROL_BYTES_MAX};
     scoped(free_scoped) uint32_t *servers = NULL;
     struct describe_reply description;
-    TRY(worker_call_describe(worker, &arena, &response, &description));
+    TRY(worker_call_described(worker, &arena, response, &description));
     if (worker_call_is_over(&description)) {
         agent_run_over(worker->agent, worker_now_ms());
         return ERR_OK;
@@ -141,9 +140,10 @@ static enum err map_again(struct worker *worker)
     return ERR_OK;
 }
 
-void worker_join_map(struct worker *worker)
+void worker_join_mapped(struct worker *worker, enum err err, struct slice response)
 {
-    enum err err = map_again(worker);
+    if (err == ERR_OK)
+        err = take_map(worker, response);
     if (err == ERR_OK)
         return;
     worker_call_failed(worker, "map not renewed", err);

@@ -12,7 +12,7 @@ void worker_join_log_memory(struct worker *worker);
 enum err worker_join_run(struct worker *worker, const struct describe_reply *description) MUST_USE;
 /* Joins, and gives the agent the result. */
 void worker_join(struct worker *worker);
-/* Asks for the map, and gives the agent the result. */
-void worker_join_map(struct worker *worker);
+/* Who asked for the map is answered: gives the agent the result. */
+void worker_join_mapped(struct worker *worker, enum err err, struct slice response);
 
 #endif

@@ -31,7 +31,7 @@ struct sim_worker {
     bool moved;           /* it was told so of a chunk, and does not want the map yet */
     struct heartbeat {
         uint64_t stream, at_ms, clock_us, stops; /* its clock, and how often it was stopped */
-        bool waited;                             /* the loop for the answer to a call since */
+        bool waited;                             /* it joins or leaves, and the loop waited since */
     } heartbeat;                                 /* the newest */
     /* In a mesh (watch_places.c). */
     const struct agent *agent; /* as its loop waited last; NULL: it has not yet */

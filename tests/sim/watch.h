@@ -32,7 +32,8 @@ void watch_release_stream(struct stream *stream);
 void watch_heartbeat(struct sim *sim, const struct stream *stream);
 /* A worker says that it leaves. */
 void watch_leave(struct sim *sim, uint32_t worker, struct slice request);
-/* A thread has waited for a call's answer, and did nothing else meanwhile. */
+/* A thread has waited for a call's answer, and did nothing else meanwhile: only who is no member
+ * may. */
 void watch_waited(void);
 
 /* One who is asked for a value has answered the worker that asks (watch_places.c). */

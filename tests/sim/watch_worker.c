@@ -5,6 +5,7 @@
 #include "common/arena.h"
 #include "common/scoped.h"
 #include "tests/sim/sim.h"
+#include "worker/agent_core.h"
 #include "worker/worker_compute.h"
 
 enum {
@@ -183,8 +184,10 @@ void watch_leave(struct sim *sim, uint32_t worker, struct slice request)
 
 void watch_waited(void)
 {
-    if (life_acts() && world.life->place.kind == MACHINE_WORKER)
-        world.sim->workers[world.life->place.index].heartbeat.waited = true;
+    if (!life_acts() || world.life->place.kind != MACHINE_WORKER)
+        return;
+    struct sim_worker *worker = worker_here();
+    worker->heartbeat.waited |= worker->agent == NULL || !agent_is_member(worker->agent);
 }
 
 /* ---- the core ---- */
