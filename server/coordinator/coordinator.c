@@ -741,17 +741,40 @@ bool coordinator_lease(const struct coordinator *coordinator, uint64_t member,
 
 /* ---- what is going on ---- */
 
+/* A server of the newest cut that a restart waits for, and that may be gone for good, by a drain
+ * which nobody remembers; NULL: none, or none is there at all. */
+static const char *maybe_gone(const struct coordinator *coordinator, uint32_t there)
+{
+    const struct cut_record *cut = &coordinator->run.cuts.newest;
+    bool asks = coordinator->run.settings.restarts && there > 0;
+    for (uint32_t i = 0; asks && i < cut->server_count; i++) {
+        struct server_entry *server = servers_named(&coordinator->servers, cut->servers[i].name);
+        if (server == NULL || (server->link == 0 && !server->given_up))
+            return cut->servers[i].name;
+    }
+    return NULL;
+}
+
 /* In PHASE_GATHER. */
 static void put_awaited(const struct coordinator *coordinator, char *ret_text, size_t text_bytes)
 {
     const struct run *run = &coordinator->run;
     const char *awaited = generation_awaits(coordinator);
     uint32_t there = servers_available(&coordinator->servers, NULL);
+    const char *gone = maybe_gone(coordinator, there);
     if (awaited != NULL)
-        snprintf(ret_text, text_bytes, "server %s of the newest checkpoint is awaited", awaited);
+        snprintf(ret_text, text_bytes,
+                 "server %s of the newest checkpoint is awaited; if it never comes, `roost stop`, "
+                 "then `roost run DIR/run.yaml --resume` goes on without it",
+                 awaited);
     else if (run->succession.owners != NULL && there >= run->settings.servers_min)
         snprintf(ret_text, text_bytes, "servers that hold generation %llu are awaited",
                  (unsigned long long)run->generation);
+    else if (gone != NULL && there < run->settings.servers_min)
+        snprintf(ret_text, text_bytes,
+                 "servers connected: %u of %u; if %s of the newest checkpoint never comes, "
+                 "`roost drain %s --lost` goes on without it",
+                 there, run->settings.servers_min, gone, gone);
     else
         snprintf(ret_text, text_bytes, "servers connected: %u of %u", there,
                  run->settings.servers_min);

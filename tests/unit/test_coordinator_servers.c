@@ -311,6 +311,25 @@ TEST_F(a_restart_does_not_wait_for_more_servers_than_its_checkpoint_has, coordin
     assert_non_null(command(f, 0, SERVER_PREPARE));
 }
 
+/* A checkpoint may be older than a drain, which nobody remembers. */
+TEST_F(who_waits_for_a_server_that_may_be_gone_for_good_says_which_one_and_what_helps, coordinator)
+{
+    struct coordinator_run run = run_of(10);
+    struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
+    past.cut.server_count = 2;
+    snprintf(past.cut.servers[0].name, sizeof past.cut.servers[0].name, "s1");
+    snprintf(past.cut.servers[1].name, sizeof past.cut.servers[1].name, "s2");
+    run.servers_min = 2;
+    run.restarts = true;
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &run, &past, NULL), ERR_OK);
+    assert_string_equal(status(f).reason, "servers connected: 0 of 2");
+    hello(f, 1, 0);
+    tick(f, LEASE_MS);
+    assert_string_equal(status(f).reason,
+                        "servers connected: 1 of 2; if s2 of the newest checkpoint never comes, "
+                        "`roost drain s2 --lost` goes on without it");
+}
+
 TEST_F(an_operator_who_resumes_says_how_many_servers_there_are_to_be, coordinator)
 {
     start_with_two_of_three(f, false);
