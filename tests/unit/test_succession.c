@@ -124,6 +124,21 @@ static bool has_rewound(const struct succession_fixture *f)
     return seen(&f->c, EFFECT_STORE_REWIND) != NULL;
 }
 
+/* Perhaps the run's data are not there. */
+TEST_F(p7_servers_keep_what_they_hold_until_the_stored_run_can_go_on, succession)
+{
+    coordinator_expect_run(f->c.coordinator, true);
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        hello(&f->c, i, GENERATION);
+        assert_null(command(&f->c, i, SERVER_END));
+    }
+    go_on(f);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_non_null(command(&f->c, i, SERVER_ASK));
+    say_held_all(f, 5);
+    assert_int_equal(seen(&f->c, EFFECT_ADOPT)->adopted.version, 5);
+}
+
 TEST_F(p7_a_step_that_all_know_of_is_gone_on_from_in_the_same_generation, succession, .held = 5)
 {
     assert_non_null(seen(&f->c, EFFECT_ADOPT));
