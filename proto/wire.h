@@ -101,6 +101,19 @@ struct ticket {
     struct proof grant; /* that all of it is what the coordinator granted */
 };
 
+/* S1, S9: whether the lease of `a` is older: that of the lower step; of one step training before
+ * validation, lower slots before higher ones, and earlier attempts before later ones. */
+static inline bool ticket_is_older(const struct ticket *a, const struct ticket *b)
+{
+    if (a->step != b->step)
+        return a->step < b->step;
+    if (a->kind != b->kind)
+        return a->kind < b->kind;
+    if (node_first(a->node) != node_first(b->node))
+        return node_first(a->node) < node_first(b->node);
+    return a->attempt < b->attempt;
+}
+
 /* Whether the ticket names that part of that chunk. */
 static inline bool ticket_names(const struct ticket *ticket, uint32_t chunk, uint32_t part)
 {

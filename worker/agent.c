@@ -25,6 +25,7 @@ enum err agent_new(const struct agent_config *config, struct agent **ret_agent)
         return ERR_NOMEM;
     agent->config = *config;
     agent->jitter = (struct rand_state){config->seed};
+    agent_tickets_init(&agent->tickets, &agent->config);
     enum err err = agent_traffic_init(&agent->traffic, &agent->config, &agent->jitter);
     if (err == ERR_OK)
         err = agent_leases_init(&agent->leases, &agent->config);
@@ -195,11 +196,21 @@ static void take_grant(struct agent *agent, const struct acquire_reply *reply)
         !agent_leases_hold(&agent->leases, reply))
         return;
     struct agent_ticket *held = agent_tickets_hold(&agent->tickets, reply);
-    agent_traffic_start(&agent->traffic, held, (uint32_t)(held - agent->tickets.all));
     if (!agent->member.leaving)
         return;
     agent_leases_forget(&agent->leases, reply->ticket.attempt);
     end_ticket(agent, held, ERR_CANCELLED);
+}
+
+/* Tickets of leases that are over. */
+static void drop_ended(struct agent *agent)
+{
+    for (uint32_t i = 0; i < agent->tickets.count; i++) {
+        struct agent_ticket *ticket = &agent->tickets.all[i];
+        if (ticket->state == AGENT_TICKET_HELD && ticket->place.stages > 1 &&
+            !agent_leases_has(&agent->leases, ticket->ticket.attempt))
+            drop_ticket(agent, ticket);
+    }
 }
 
 void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enum err err,
@@ -220,6 +231,7 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
     agent_tickets_acquired(tickets);
     agent_map_name(&agent->map, now_ms, reply->map_number);
     agent_leases_keep(&agent->leases, reply);
+    drop_ended(agent);
     if (reply->result == ACQUIRE_TICKET)
         take_grant(agent, reply);
     else if (reply->result == ACQUIRE_END)
@@ -229,7 +241,7 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
 /* The ticket of a lease that is held; NULL: it is over, or complete. */
 static struct agent_ticket *ticket_of_lease(struct agent *agent, uint64_t attempt)
 {
-    for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++) {
+    for (uint32_t i = 0; i < agent->tickets.count; i++) {
         struct agent_ticket *ticket = &agent->tickets.all[i];
         if (ticket->state == AGENT_TICKET_HELD && ticket->ticket.attempt == attempt)
             return ticket;
@@ -260,25 +272,26 @@ void agent_unreachable(struct agent *agent, uint64_t now_ms, uint64_t attempt, u
     ticket->complete.unreachable = member;
 }
 
-void agent_placed(struct agent *agent, uint64_t now_ms)
+void agent_placed(struct agent *agent, uint64_t now_ms, uint32_t lane)
 {
     (void)now_ms;
-    if (agent->tickets.computed != NULL) /* else of a dropped one */
-        agent->tickets.computed->placed = true;
-}
-
-void agent_asked(struct agent *agent, uint64_t now_ms, uint32_t unit)
-{
-    (void)now_ms;
-    const struct agent_ticket *ticket = agent->tickets.computed;
+    struct agent_ticket *ticket = agent_tickets_computed(&agent->tickets, lane);
     if (ticket != NULL) /* else of a dropped one */
-        agent_pull_unit(&agent->traffic, agent_traffic_flow(&agent->traffic, ticket), unit);
+        ticket->placed = true;
 }
 
-void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit, struct node node)
+void agent_asked(struct agent *agent, uint64_t now_ms, uint32_t lane, uint32_t unit)
 {
     (void)now_ms;
-    const struct agent_ticket *ticket = agent->tickets.computed;
+    if (agent_tickets_computed(&agent->tickets, lane) != NULL) /* else of a dropped one */
+        agent_pull_unit(&agent->traffic, lane, unit);
+}
+
+void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t lane, uint32_t unit,
+                    struct node node)
+{
+    (void)now_ms;
+    const struct agent_ticket *ticket = agent_tickets_computed(&agent->tickets, lane);
     if (ticket == NULL || agent->config.async)
         return; /* of a dropped ticket, or its scale is not known yet */
     agent_push_unit(&agent->traffic, ticket, unit, node);
@@ -301,7 +314,7 @@ static void compute_failed(struct agent *agent, uint64_t now_ms, struct agent_ti
 
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result)
 {
-    struct agent_ticket *ticket = agent_tickets_computed(&agent->tickets);
+    struct agent_ticket *ticket = agent_tickets_end_compute(&agent->tickets, result->lane);
     if (ticket == NULL)
         return;
     if (result->err != ERR_OK) {
@@ -330,7 +343,7 @@ void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint
     agent_traffic_stream_up(&agent->traffic, server, boot);
     /* P12: a push computed on an older boot is recomputed: the ticket's weights may be lost with
      * that boot. */
-    for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++) {
+    for (uint32_t i = 0; i < agent->tickets.count; i++) {
         struct agent_ticket *ticket = &agent->tickets.all[i];
         if (ticket->state == AGENT_TICKET_HELD &&
             agent_traffic_is_stale(&agent->traffic, ticket, server))
@@ -348,14 +361,14 @@ void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, en
         react(agent, now_ms, NULL, err);
         return;
     }
-    for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++)
+    for (uint32_t i = 0; i < agent->tickets.count; i++)
         if (agent_traffic_is_pulling(&agent->traffic, &agent->tickets.all[i], server))
             pulling[i] = &agent->tickets.all[i];
     agent_traffic_retry(&agent->traffic, now_ms, server);
     /* P11: a server that has no chunks left ends, and answers MOVED no more. */
     agent_map_want(&agent->map, now_ms);
     /* Async: a second pull might bring another version of the chunk. */
-    for (uint32_t i = 0; agent->config.async && i < AGENT_TICKETS_MAX; i++)
+    for (uint32_t i = 0; agent->config.async && i < agent->tickets.count; i++)
         if (pulling[i] != NULL)
             end_ticket(agent, pulling[i], ERR_STALE);
 }
@@ -379,10 +392,11 @@ static void heed(struct agent *agent, uint64_t now_ms, const struct agent_answer
 }
 
 bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
-                   const struct weights *weights)
+                   const struct weights *weights, uint32_t *ret_lane)
 {
     (void)now_ms;
-    return has_server(agent, server) && agent_pull_weights(&agent->traffic, server, weights);
+    return has_server(agent, server) &&
+           agent_pull_weights(&agent->traffic, server, weights, ret_lane);
 }
 
 void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,

@@ -9,7 +9,7 @@
  *         carry_out(&effect);
  *
  * It has five parts, each with its state and its invariants in a file: membership (agent_member.h),
- * the chunk map (agent_map.h), tickets (agent_tickets.h: one at a time), leases in a mesh
+ * the chunk map (agent_map.h), tickets (agent_tickets.h: in lanes), leases in a mesh
  * (agent_leases.h) and traffic with the servers (agent_traffic.h). agent.c and agent_next.c put them
  * together. What the parts share is below them: the words of effects (agent_effects.h) and how long
  * to wait (agent_backoff.h). No part includes this header.
@@ -29,6 +29,7 @@
  * weights when agent_placed() says that the place's executor is there. Pulled are the units of the
  * place, pushed is what the ticket names; COMPLETE names the place. What was produced is kept until
  * KEEP no longer names the lease: other places may ask for it, also of a member that is done (S3).
+ * With a delay there are several tickets at a time, each in its lane, and each waits for itself (S9).
  *
  * A chunk may move to another server while its ticket is under way (P11): a ticket that was granted
  * under a newer map, or an answer MOVED, makes the agent ask for the map. Pieces that the old owner
@@ -78,25 +79,27 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
                     const struct acquire_reply *reply);
 void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint64_t boot);
 void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, enum err err);
-/* True: the agent asked for these chunks; write the payload into place before the next
- * agent_next(). False: nobody waits for them; leave the weights alone. */
+/* True: the agent asked for these chunks; write the payload into place, in that lane's executor,
+ * before the next agent_next(). False: nobody waits for them; leave the weights alone. */
 bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
-                   const struct weights *weights) MUST_USE;
+                   const struct weights *weights, uint32_t *ret_lane) MUST_USE;
 void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct pull_refusal *refusal);
 /* A notice about the places of a lease; without peers the lease is over. */
 void agent_places(struct agent *agent, uint64_t now_ms, const struct places *places);
 /* That member computes at a place of the lease, and does not answer. */
 void agent_unreachable(struct agent *agent, uint64_t now_ms, uint64_t attempt, uint64_t member);
-/* In a mesh of several places: the executor is that of the place which AGENT_COMPUTE named. */
-void agent_placed(struct agent *agent, uint64_t now_ms);
-/* Streamed: the executor has a place for the unit's weights. Of the ticket that is computed; a unit
- * is asked for again only after AGENT_UNIT_READY. */
-void agent_asked(struct agent *agent, uint64_t now_ms, uint32_t unit);
+/* In a mesh of several places: the lane's executor is that of the place which AGENT_COMPUTE named.
+ */
+void agent_placed(struct agent *agent, uint64_t now_ms, uint32_t lane);
+/* Streamed: the lane's executor has a place for the unit's weights. Of the ticket that is computed;
+ * a unit is asked for again only after AGENT_UNIT_READY. */
+void agent_asked(struct agent *agent, uint64_t now_ms, uint32_t lane, uint32_t unit);
 /* The unit's gradients of the node, the ticket's or a half of it, are final and readable until
- * AGENT_UNIT_ACKED, or the compute's end is followed by another COMPUTE. */
-void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t unit, struct node node);
-/* The executor ended. */
+ * AGENT_UNIT_ACKED, or the compute's end is followed by another COMPUTE in that lane. */
+void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t lane, uint32_t unit,
+                    struct node node);
+/* A lane's executor ended. */
 void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_result *result);
 void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server, const struct push_ack *ack);
 /* Finish or drop the ticket at hand before `deadline_ms`, then leave. Called twice: at once. */

@@ -14,7 +14,14 @@ struct agent_config {
     bool async;
     bool streamed;         /* units are asked for by agent_asked(), each time they are used */
     struct spec_mesh mesh; /* the run's; stages 0 or 1: a member computes all of a ticket */
-    uint64_t seed;         /* of the jitter */
+    uint32_t leases;       /* in such a mesh, tickets at a time; 0: 1 */
+    uint32_t lanes[WIRE_PLACES_MAX]; /* by stage: of these it computes so many at a time; 0: 1 */
+    uint64_t seed;                   /* of the jitter */
+};
+
+enum {
+    AGENT_TICKETS_MAX = WIRE_LEASES_MAX,
+    AGENT_LANES_MAX = AGENT_TICKETS_MAX,
 };
 
 enum agent_effect_kind {
@@ -27,9 +34,9 @@ enum agent_effect_kind {
     AGENT_KEEP,       /* all leases but those that `keep` names are over (S3) */
     AGENT_LEASE,      /* values are given and taken for `ticket` now, at `place` of `places` */
     AGENT_PLACES,     /* that lease, or one that is kept, has changed: the newest `places` */
-    AGENT_COMPUTE, /* run the executor of `place` on `ticket`; agent_computed() ends it. In a mesh
-                         agent_placed() says when weights may come */
-    AGENT_CANCEL,  /* end the compute under way soon; agent_computed() still follows */
+    AGENT_COMPUTE, /* run the lane's executor, of `place`, on `ticket`; agent_computed() ends it. In
+                         a mesh agent_placed() says when weights may come */
+    AGENT_CANCEL,  /* end the lane's compute soon; agent_computed() still follows */
     AGENT_PULL,    /* send `pull` to `server` */
     AGENT_UNIT_READY, /* the unit's weights are in place */
     AGENT_UNIT_ACKED, /* streamed: all of the unit's gradients are acknowledged, and read no more */
@@ -43,6 +50,7 @@ enum agent_effect_kind {
 struct agent_effect {
     enum agent_effect_kind kind;
     uint32_t server;
+    uint32_t lane; /* of LEASE, COMPUTE, CANCEL, UNIT_READY, UNIT_ACKED, PUSH and COMPLETE */
     union {
         struct acquire_request acquire;
         struct {
@@ -79,8 +87,9 @@ struct agent_result {
     double loss_sum;
     uint64_t sample_count;
     uint64_t correct_count;
-    float scale;               /* async, training: of the gradient (worker/whole.h) */
-    uint64_t blamed;           /* the member that an error of peers_take() is about; 0: none */
+    float scale;     /* async, training: of the gradient (worker/whole.h) */
+    uint64_t blamed; /* the member that an error of peers_take() is about; 0: none */
+    uint32_t lane;
     struct boundary_sums sums; /* in a mesh */
 };
 

@@ -107,7 +107,7 @@ bool agent_leases_hold(struct agent_leases *leases, const struct acquire_reply *
     check(lease != NULL);
     lease->ticket = reply->ticket;
     lease->place = reply->place;
-    lease->told = lease->changed = false;
+    lease->begun = lease->told = lease->changed = false;
     if (is_newer(&reply->places, &lease->who.places) || lease->who.places.attempt == 0)
         take_places(&lease->who, &reply->places);
     if (early != NULL && is_newer(&early->places, &lease->who.places))
@@ -159,6 +159,13 @@ bool agent_leases_hear(struct agent_leases *leases, const struct places *places)
     return false;
 }
 
+void agent_leases_again(struct agent_leases *leases, uint64_t attempt)
+{
+    struct agent_lease *lease = attempt != 0 ? find(leases, attempt) : NULL;
+    if (lease != NULL)
+        lease->begun = false;
+}
+
 /* ---- questions ---- */
 
 bool agent_leases_fits(const struct agent_config *config, const struct acquire_reply *reply)
@@ -198,9 +205,10 @@ uint32_t agent_leases_count(const struct agent_leases *leases)
 
 /* ---- effects ---- */
 
-static void tell(struct agent_lease *lease, struct agent_effect *effect)
+static void tell(struct agent_lease *lease, enum agent_effect_kind kind,
+                 struct agent_effect *effect)
 {
-    effect->kind = lease->told ? AGENT_PLACES : AGENT_LEASE;
+    effect->kind = kind;
     lease->told = true;
     lease->changed = false;
     effect->ticket = lease->ticket;
@@ -234,7 +242,7 @@ bool agent_leases_next(struct agent_leases *leases, struct agent_effect *effect)
     }
     for (uint32_t i = 0; leases->all != NULL && i < AGENT_LEASES_MAX; i++)
         if (leases->all[i].who.places.attempt != 0 && leases->all[i].changed) {
-            tell(&leases->all[i], effect);
+            tell(&leases->all[i], AGENT_PLACES, effect);
             return true;
         }
     return false;
@@ -244,9 +252,10 @@ bool agent_leases_next_first(struct agent_leases *leases, uint64_t attempt,
                              struct agent_effect *effect)
 {
     struct agent_lease *lease = find(leases, attempt);
-    if (lease == NULL || lease->told)
+    if (lease == NULL || lease->begun)
         return false;
-    tell(lease, effect);
+    tell(lease, AGENT_LEASE, effect);
+    lease->begun = true;
     return true;
 }
 
@@ -263,6 +272,6 @@ void agent_leases_check(const struct agent_leases *leases)
         check(find_early(leases, places->attempt) == NULL);
         check(places->peer_count > 0 && places->peer_count <= WIRE_PLACES_MAX);
         check(places->peers == lease->who.peers && lease->ticket.attempt == places->attempt);
-        check(lease->told || !lease->changed);
+        check(lease->told || (!lease->changed && !lease->begun));
     }
 }

@@ -32,7 +32,8 @@ struct agent_lease {
     struct agent_places who; /* attempt 0: the record is free */
     struct ticket ticket;
     struct place place; /* the own one */
-    bool told;          /* the loop knows the lease … */
+    bool begun;         /* the loop was told in which lane it is computed */
+    bool told;          /* it knows the lease … */
     bool changed;       /* … but not the newest places */
 };
 
@@ -72,8 +73,11 @@ bool agent_leases_told(const struct agent_leases *leases, uint64_t attempt);
 bool agent_leases_names(const struct agent_leases *leases, uint64_t attempt, uint64_t member);
 uint32_t agent_leases_count(const struct agent_leases *leases);
 
+/* Its place will be computed from the start once more, perhaps in another lane. */
+void agent_leases_again(struct agent_leases *leases, uint64_t attempt);
+
 /* The effects GENERATION, KEEP and PLACES, when they are due; and LEASE of an attempt whose compute
- * is about to begin, unless the loop knows the lease. */
+ * is about to begin, once. */
 bool agent_leases_next(struct agent_leases *leases, struct agent_effect *effect);
 bool agent_leases_next_first(struct agent_leases *leases, uint64_t attempt,
                              struct agent_effect *effect);

@@ -38,10 +38,22 @@ static bool next_acquire(struct agent *agent, uint64_t now_ms, struct agent_effe
  * which ends when it is cancelled. */
 static bool next_compute(struct agent *agent, struct agent_effect *effect)
 {
-    const struct agent_ticket *ticket = agent_tickets_to_compute(&agent->tickets);
-    return ticket != NULL &&
-           (agent_leases_next_first(&agent->leases, ticket->ticket.attempt, effect) ||
-            agent_tickets_next_compute(&agent->tickets, effect));
+    uint32_t lane;
+    struct agent_ticket *younger = agent_tickets_to_yield(&agent->tickets);
+    if (younger != NULL) {
+        agent_traffic_stop(&agent->traffic, younger);
+        agent_leases_again(&agent->leases, younger->ticket.attempt);
+        agent_tickets_yield(&agent->tickets, younger);
+    }
+    struct agent_ticket *ticket = agent_tickets_to_compute(&agent->tickets, &lane);
+    if (ticket == NULL)
+        return agent_tickets_next_cancel(&agent->tickets, effect);
+    effect->lane = lane;
+    if (agent_leases_next_first(&agent->leases, ticket->ticket.attempt, effect))
+        return true;
+    agent_tickets_compute(&agent->tickets, ticket, lane, effect);
+    agent_traffic_start(&agent->traffic, ticket, lane);
+    return true;
 }
 
 static bool next_effect(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_effect)
@@ -51,7 +63,8 @@ static bool next_effect(struct agent *agent, uint64_t now_ms, struct agent_effec
         agent_leases_next(&agent->leases, ret_effect))
         return true;
     if (agent->member.phase == AGENT_PHASE_STOPPED)
-        return !tickets->computing && agent_member_next_stop(&agent->member, ret_effect);
+        return !agent_tickets_computing(tickets) &&
+               agent_member_next_stop(&agent->member, ret_effect);
     if (agent_member_next_join(&agent->member, now_ms, ret_effect) ||
         agent_tickets_next_complete(tickets, ret_effect) || next_acquire(agent, now_ms, ret_effect))
         return true;
@@ -77,13 +90,13 @@ static void check_effect(const struct agent *agent, const struct agent_effect *e
         check(effect->acquire.generation == agent->member.generation); /* P2 */
         break;
     case AGENT_COMPUTE:
-        check(live && agent->tickets.computing);
+        check(live && agent_tickets_computed(&agent->tickets, effect->lane) != NULL);
         check(effect->ticket.generation == agent->member.generation);
         check(effect->place.stages <= 1 ||
               agent_leases_told(&agent->leases, effect->ticket.attempt));
         break;
     case AGENT_LEASE:
-        check(live && !agent->tickets.computing);
+        check(live && !agent->tickets.lanes[effect->lane].computing);
         break;
     case AGENT_PULL:
         check(live && effect->server < agent->traffic.server_count);
@@ -99,7 +112,8 @@ static void check_effect(const struct agent *agent, const struct agent_effect *e
         check(effect->push.entry_count <= WIRE_ENTRIES_MAX);
         break;
     case AGENT_STOP:
-        check(agent->member.phase == AGENT_PHASE_STOPPED && !agent->tickets.computing);
+        check(agent->member.phase == AGENT_PHASE_STOPPED);
+        check(!agent_tickets_computing(&agent->tickets));
         break;
     default:
         break;
@@ -142,7 +156,7 @@ static void check_whole(const struct agent *agent)
     agent_tickets_check(&agent->tickets);
     agent_leases_check(&agent->leases);
     check(!agent_holds_ticket(agent) || agent_is_member(agent));
-    for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++) {
+    for (uint32_t i = 0; i < agent->tickets.count; i++) {
         const struct agent_ticket *ticket = &agent->tickets.all[i];
         check(ticket->state != AGENT_TICKET_HELD || ticket->place.stages <= 1 ||
               agent_leases_has(&agent->leases, ticket->ticket.attempt));
@@ -181,7 +195,7 @@ void agent_describe(const void *object, char *text, size_t bytes)
              (int)agent->member.phase, (unsigned long long)agent->member.member,
              (unsigned long long)agent->member.generation, agent->member.leaving,
              (unsigned long long)agent->map.number, (unsigned long long)agent->map.named,
-             tickets->acquiring, tickets->computing, (int)held->state,
+             tickets->acquiring, agent_tickets_computing(tickets), (int)held->state,
              (unsigned long long)held->ticket.step, (unsigned long long)held->ticket.version,
              held->compute_begun, held->compute_ended, agent->traffic.server_count,
              agent->traffic.piece_count, agent->traffic.flows[0].pieces_left,

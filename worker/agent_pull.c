@@ -3,9 +3,9 @@
 
 /* ---- what is missing ---- */
 
-static bool chunk_is_held(const struct agent_chunk *chunk, const struct ticket *ticket)
+static bool chunk_is_held(const struct agent_held *held, const struct ticket *ticket)
 {
-    return chunk->held_generation == ticket->generation && chunk->held_version == ticket->version;
+    return held->generation == ticket->generation && held->version == ticket->version;
 }
 
 /* Whether the unit's use has weights to pull; the loss parameter has none. */
@@ -33,12 +33,12 @@ void agent_pull_unit(struct agent_traffic *traffic, uint32_t number, uint32_t un
             parameter != NULL && (streamed || agent_units_first_use(flow, parameter) == unit);
         for (uint32_t i = 0; parameter != NULL && i < parameter->chunks_count; i++) {
             uint32_t index = parameter->chunk_first + i;
-            const struct agent_chunk *chunk = &traffic->chunks[index];
-            if (chunk_is_held(chunk, &flow->ticket->ticket))
+            struct agent_server *server = &traffic->servers[traffic->chunks[index].server];
+            if (chunk_is_held(&flow->held[index], &flow->ticket->ticket))
                 continue;
             missing++;
             if (pulls)
-                agent_queue_put(&traffic->servers[chunk->server].shares[number].pulls, index);
+                agent_queue_put(&server->shares[number].pulls, index);
         }
     }
     flow->unit_missing[unit] = missing;
@@ -56,7 +56,7 @@ void agent_pull_begin(struct agent_traffic *traffic, uint32_t number)
 
 bool agent_pull_next_unit(struct agent_traffic *traffic, struct agent_effect *effect)
 {
-    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+    for (uint32_t n = 0; n < traffic->lanes; n++) {
         struct agent_flow *flow = &traffic->flows[n];
         if (flow->ticket == NULL || !flow->ticket->compute_begun)
             continue;
@@ -64,6 +64,7 @@ bool agent_pull_next_unit(struct agent_traffic *traffic, struct agent_effect *ef
             if (flow->unit_missing[unit] == 0) {
                 flow->unit_missing[unit] = UINT32_MAX;
                 effect->kind = AGENT_UNIT_READY;
+                effect->lane = n;
                 effect->unit = unit;
                 return true;
             }
@@ -84,21 +85,22 @@ static struct agent_pull_slot *find_pull(struct agent_server *server, uint64_t i
 void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slot)
 {
     for (uint32_t i = 0; slot->flow != NULL && i < slot->count; i++) {
-        struct agent_chunk *chunk = &traffic->chunks[slot->chunks[i]];
-        if (chunk->pull_id != slot->id)
+        struct agent_held *held = &slot->flow->held[slot->chunks[i]];
+        if (held->pull_id != slot->id)
             continue; /* the chunk has arrived */
-        uint32_t number = agent_traffic_flow(traffic, slot->flow->ticket);
-        chunk->pull_id = 0;
-        agent_queue_put(&traffic->servers[chunk->server].shares[number].pulls, slot->chunks[i]);
+        uint32_t lane = agent_traffic_flow(traffic, slot->flow->ticket);
+        uint32_t server = traffic->chunks[slot->chunks[i]].server;
+        held->pull_id = 0;
+        agent_queue_put(&traffic->servers[server].shares[lane].pulls, slot->chunks[i]);
     }
     slot->id = 0;
 }
 
-void agent_pull_forsake(struct agent_traffic *traffic, struct agent_pull_slot *slot)
+void agent_pull_forsake(struct agent_pull_slot *slot)
 {
-    for (uint32_t i = 0; slot->id != 0 && i < slot->count; i++)
-        if (traffic->chunks[slot->chunks[i]].pull_id == slot->id)
-            traffic->chunks[slot->chunks[i]].pull_id = 0;
+    for (uint32_t i = 0; slot->flow != NULL && slot->id != 0 && i < slot->count; i++)
+        if (slot->flow->held[slot->chunks[i]].pull_id == slot->id)
+            slot->flow->held[slot->chunks[i]].pull_id = 0;
     slot->flow = NULL;
 }
 
@@ -112,7 +114,7 @@ static bool weights_fit(const struct agent_traffic *traffic, const struct agent_
         return false;
     for (uint32_t i = 0; i < weights->chunk_count; i++)
         if (weights->chunks[i] >= traffic->config->model->chunks_count ||
-            traffic->chunks[weights->chunks[i]].pull_id != weights->id)
+            flow->held[weights->chunks[i]].pull_id != weights->id)
             return false;
     return true;
 }
@@ -127,11 +129,11 @@ static void chunk_arrived(struct agent_traffic *traffic, struct agent_flow *flow
 {
     const struct model *model = traffic->config->model;
     const struct model_parameter *parameter = &model->parameters[model->chunks[index].parameter];
-    struct agent_chunk *chunk = &traffic->chunks[index];
-    chunk->pull_id = 0;
+    struct agent_held *held = &flow->held[index];
+    held->pull_id = 0;
     if (!traffic->config->streamed) {
-        chunk->held_generation = flow->ticket->ticket.generation;
-        chunk->held_version = flow->ticket->ticket.version;
+        held->generation = flow->ticket->ticket.generation;
+        held->version = flow->ticket->ticket.version;
     }
     for (uint32_t part = 0; part < parameter->parts; part++) {
         uint32_t unit = parameter->part_units[part];
@@ -148,15 +150,15 @@ static void chunks_arrived(struct agent_traffic *traffic, struct agent_flow *flo
                            const struct weights *weights)
 {
     for (uint32_t i = 0; i < weights->chunk_count; i++)
-        if (traffic->chunks[weights->chunks[i]].pull_id == weights->id) {
+        if (flow->held[weights->chunks[i]].pull_id == weights->id) {
             chunk_arrived(traffic, flow, weights->chunks[i]);
             if (traffic->config->async)
-                traffic->chunks[weights->chunks[i]].version = weights->versions[i];
+                flow->held[weights->chunks[i]].version = weights->versions[i];
         }
 }
 
 bool agent_pull_weights(struct agent_traffic *traffic, uint32_t server_index,
-                        const struct weights *weights)
+                        const struct weights *weights, uint32_t *ret_lane)
 {
     struct agent_server *server = &traffic->servers[server_index];
     struct agent_pull_slot *slot = find_pull(server, weights->id);
@@ -165,9 +167,9 @@ bool agent_pull_weights(struct agent_traffic *traffic, uint32_t server_index,
         return false;
     bool wanted = slot->flow != NULL;
     if (wanted) {
-        uint32_t number = agent_traffic_flow(traffic, slot->flow->ticket);
+        *ret_lane = agent_traffic_flow(traffic, slot->flow->ticket);
         chunks_arrived(traffic, slot->flow, weights);
-        server->shares[number].boot = server->boot;
+        server->shares[*ret_lane].boot = server->boot;
     }
     slot->missing -= weights->chunk_count;
     if (slot->missing == 0)
@@ -198,7 +200,7 @@ struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t n
         return answer;
     }
     answer.err = refusal->code;
-    agent_pull_forsake(traffic, slot);
+    agent_pull_forsake(slot);
     slot->id = 0;
     return answer;
 }
@@ -235,7 +237,7 @@ static void fill_pull(struct agent_traffic *traffic, struct agent_queue *queue,
         if (bytes > WIRE_PAYLOAD_BYTES_MAX && slot->count > 0)
             break;
         agent_queue_drop_first(queue);
-        traffic->chunks[chunk].pull_id = slot->id;
+        slot->flow->held[chunk].pull_id = slot->id;
         slot->chunks[slot->count++] = chunk;
     }
     slot->missing = slot->count;

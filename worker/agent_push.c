@@ -77,13 +77,14 @@ static void pieces_acked(const struct agent_traffic *traffic, const struct agent
 
 bool agent_push_next_unit(struct agent_traffic *traffic, struct agent_effect *effect)
 {
-    for (uint32_t n = 0; n < AGENT_TICKETS_MAX && traffic->config->streamed; n++) {
+    for (uint32_t n = 0; n < traffic->lanes && traffic->config->streamed; n++) {
         struct agent_flow *flow = &traffic->flows[n];
         for (uint32_t unit = 0; flow->ticket != NULL && unit < traffic->config->model->units_count;
              unit++)
             if (flow->unit_unacked[unit] == 0) {
                 flow->unit_unacked[unit] = UINT32_MAX;
                 effect->kind = AGENT_UNIT_ACKED;
+                effect->lane = n;
                 effect->unit = unit;
                 return true;
             }
@@ -180,7 +181,7 @@ static void fill_push(struct agent_traffic *traffic, struct agent_queue *queue,
             (struct push_entry){.chunk = piece->chunk,
                                 .part = piece->part,
                                 .bytes = one,
-                                .version = traffic->chunks[piece->chunk].version};
+                                .version = slot->flow->held[piece->chunk].version};
     }
 }
 
@@ -199,6 +200,7 @@ bool agent_push_next(struct agent_traffic *traffic, uint32_t server_index, uint3
     fill_push(traffic, &share->pushes, slot);
     effect->kind = AGENT_PUSH;
     effect->server = server_index;
+    effect->lane = share_number;
     effect->push = (struct push){.id = slot->id,
                                  .generation = ticket->generation,
                                  .step = ticket->step,

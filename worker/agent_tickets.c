@@ -1,5 +1,30 @@
 #include "worker/agent_tickets.h"
 
+_Static_assert((int)AGENT_TICKETS_MAX >= SPEC_PLACE_LEASES_MAX, "a member may hold all its leases");
+
+void agent_tickets_init(struct agent_tickets *tickets, const struct agent_config *config)
+{
+    tickets->config = config;
+    tickets->count = config->mesh.stages > 1 && config->leases > 1 ? config->leases : 1;
+    check(tickets->count <= AGENT_TICKETS_MAX);
+}
+
+static uint32_t lanes_of(const struct agent_config *config, uint32_t stage)
+{
+    bool several = config->mesh.stages > 1 && stage < config->mesh.stages;
+    return several && config->lanes[stage] > 1 ? config->lanes[stage] : 1;
+}
+
+uint32_t agent_lanes_max(const struct agent_config *config)
+{
+    uint32_t most = 1;
+    for (uint32_t stage = 0; stage < config->mesh.stages; stage++)
+        if (lanes_of(config, stage) > most)
+            most = lanes_of(config, stage);
+    check(most <= AGENT_LANES_MAX);
+    return most;
+}
+
 void agent_tickets_begin(struct agent_tickets *tickets)
 {
     tickets->acquire_at = 0;
@@ -10,7 +35,7 @@ void agent_tickets_begin(struct agent_tickets *tickets)
 struct agent_ticket *agent_tickets_find(struct agent_tickets *tickets,
                                         enum agent_ticket_state state)
 {
-    for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++)
+    for (uint32_t i = 0; i < tickets->count; i++)
         if (tickets->all[i].state == state)
             return &tickets->all[i];
     return NULL;
@@ -18,7 +43,7 @@ struct agent_ticket *agent_tickets_find(struct agent_tickets *tickets,
 
 bool agent_tickets_any(const struct agent_tickets *tickets, enum agent_ticket_state state)
 {
-    for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++)
+    for (uint32_t i = 0; i < tickets->count; i++)
         if (tickets->all[i].state == state)
             return true;
     return false;
@@ -76,60 +101,135 @@ uint64_t agent_tickets_wake_ms(const struct agent_tickets *tickets)
 
 bool agent_tickets_next_cancel(struct agent_tickets *tickets, struct agent_effect *effect)
 {
-    if (!tickets->cancel_due)
-        return false;
-    tickets->cancel_due = false;
-    effect->kind = AGENT_CANCEL;
-    return true;
-}
-
-static struct agent_ticket *to_compute(struct agent_tickets *tickets)
-{
-    for (uint32_t i = 0; i < AGENT_TICKETS_MAX && !tickets->computing; i++) {
-        struct agent_ticket *ticket = &tickets->all[i];
-        if (ticket->state == AGENT_TICKET_HELD && !ticket->compute_begun)
-            return ticket;
+    for (uint32_t i = 0; i < AGENT_LANES_MAX; i++) {
+        if (!tickets->lanes[i].cancel_due)
+            continue;
+        tickets->lanes[i].cancel_due = false;
+        effect->kind = AGENT_CANCEL;
+        effect->lane = i;
+        return true;
     }
-    return NULL;
+    return false;
 }
 
-const struct agent_ticket *agent_tickets_to_compute(struct agent_tickets *tickets)
+bool agent_tickets_computing(const struct agent_tickets *tickets)
 {
-    return to_compute(tickets);
+    for (uint32_t i = 0; i < AGENT_LANES_MAX; i++)
+        if (tickets->lanes[i].computing)
+            return true;
+    return false;
 }
 
-bool agent_tickets_next_compute(struct agent_tickets *tickets, struct agent_effect *effect)
+struct agent_ticket *agent_tickets_computed(const struct agent_tickets *tickets, uint32_t lane)
 {
-    struct agent_ticket *ticket = to_compute(tickets);
-    if (ticket == NULL)
-        return false;
-    ticket->compute_begun = true;
-    tickets->computing = true;
-    tickets->computed = ticket;
-    effect->kind = AGENT_COMPUTE;
-    effect->ticket = ticket->ticket;
-    effect->place = ticket->place;
-    return true;
+    check(lane < AGENT_LANES_MAX);
+    return tickets->lanes[lane].computing ? tickets->lanes[lane].ticket : NULL;
 }
 
-struct agent_ticket *agent_tickets_computed(struct agent_tickets *tickets)
+static struct agent_ticket *oldest_waiting(struct agent_tickets *tickets)
 {
-    struct agent_ticket *ticket = tickets->computed;
-    check(tickets->computing);
-    tickets->computing = tickets->cancel_due = false;
-    tickets->computed = NULL;
+    struct agent_ticket *oldest = NULL;
+    for (uint32_t i = 0; i < tickets->count; i++) {
+        struct agent_ticket *ticket = &tickets->all[i];
+        if (ticket->state == AGENT_TICKET_HELD && !ticket->compute_begun &&
+            (oldest == NULL || ticket_is_older(&ticket->ticket, &oldest->ticket)))
+            oldest = ticket;
+    }
+    return oldest;
+}
+
+static bool has_weights(const struct agent_lane *lane, const struct ticket *ticket)
+{
+    return lane->generation == ticket->generation && lane->version == ticket->version;
+}
+
+/* Of the free lanes the one that has the weights, else the one whose weights are the oldest. All
+ * lanes that are used are of one stage. */
+static struct agent_lane *free_lane(struct agent_tickets *tickets,
+                                    const struct agent_ticket *ticket)
+{
+    uint32_t count = lanes_of(tickets->config, ticket->place.stage);
+    struct agent_lane *best = NULL;
+    for (uint32_t i = 0; i < AGENT_LANES_MAX; i++) {
+        struct agent_lane *lane = &tickets->lanes[i];
+        bool used = lane->computing || lane->ticket != NULL;
+        if (used && lane->stage != ticket->place.stage)
+            return NULL; /* what is over ends first */
+        if (used || i >= count)
+            continue;
+        if (best == NULL || has_weights(lane, &ticket->ticket) ||
+            (lane->version < best->version && !has_weights(best, &ticket->ticket)))
+            best = lane;
+    }
+    return best;
+}
+
+struct agent_ticket *agent_tickets_to_compute(struct agent_tickets *tickets, uint32_t *ret_lane)
+{
+    struct agent_ticket *ticket = oldest_waiting(tickets);
+    const struct agent_lane *lane = ticket != NULL ? free_lane(tickets, ticket) : NULL;
+    if (lane == NULL)
+        return NULL;
+    *ret_lane = (uint32_t)(lane - tickets->lanes);
     return ticket;
 }
 
-/* ---- the end ---- */
-
-static void end_compute(struct agent_tickets *tickets, const struct agent_ticket *ticket)
+void agent_tickets_compute(struct agent_tickets *tickets, struct agent_ticket *ticket,
+                           uint32_t lane, struct agent_effect *effect)
 {
-    if (tickets->computed != ticket)
-        return;
-    tickets->computed = NULL;
-    tickets->cancel_due = true;
+    tickets->lanes[lane] = (struct agent_lane){.computing = true,
+                                               .ticket = ticket,
+                                               .stage = ticket->place.stage,
+                                               .generation = ticket->ticket.generation,
+                                               .version = ticket->ticket.version};
+    ticket->compute_begun = true;
+    ticket->lane = lane;
+    effect->kind = AGENT_COMPUTE;
+    effect->lane = lane;
+    effect->ticket = ticket->ticket;
+    effect->place = ticket->place;
 }
+
+static void leave_lane(struct agent_tickets *tickets, const struct agent_ticket *ticket)
+{
+    if (!ticket->compute_begun)
+        return;
+    struct agent_lane *lane = &tickets->lanes[ticket->lane];
+    lane->ticket = NULL;
+    lane->cancel_due = lane->computing;
+}
+
+struct agent_ticket *agent_tickets_to_yield(struct agent_tickets *tickets)
+{
+    const struct agent_ticket *waiting = oldest_waiting(tickets);
+    struct agent_ticket *youngest = NULL;
+    uint32_t count = waiting != NULL ? lanes_of(tickets->config, waiting->place.stage) : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct agent_ticket *ticket = tickets->lanes[i].ticket;
+        if (ticket == NULL)
+            return NULL; /* the lane is free, or will be soon */
+        if (youngest == NULL || ticket_is_older(&youngest->ticket, &ticket->ticket))
+            youngest = ticket;
+    }
+    return youngest != NULL && ticket_is_older(&waiting->ticket, &youngest->ticket) ? youngest
+                                                                                    : NULL;
+}
+
+void agent_tickets_yield(struct agent_tickets *tickets, struct agent_ticket *ticket)
+{
+    leave_lane(tickets, ticket);
+    ticket->compute_begun = ticket->compute_ended = ticket->placed = false;
+    ticket->result = (struct agent_result){0};
+}
+
+struct agent_ticket *agent_tickets_end_compute(struct agent_tickets *tickets, uint32_t lane)
+{
+    check(lane < AGENT_LANES_MAX && tickets->lanes[lane].computing);
+    tickets->lanes[lane].computing = tickets->lanes[lane].cancel_due = false;
+    return tickets->lanes[lane].ticket;
+}
+
+/* ---- the end ---- */
 
 void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticket, enum err outcome)
 {
@@ -145,19 +245,19 @@ void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticke
         .boundary_count = ticket->result.sums.count,
         .boundaries = ticket->result.sums.list,
     };
-    end_compute(tickets, ticket);
+    leave_lane(tickets, ticket);
 }
 
 void agent_tickets_drop(struct agent_tickets *tickets, struct agent_ticket *ticket)
 {
     check(ticket->state == AGENT_TICKET_HELD);
     ticket->state = AGENT_TICKET_FREE;
-    end_compute(tickets, ticket);
+    leave_lane(tickets, ticket);
 }
 
 void agent_tickets_forget_completes(struct agent_tickets *tickets)
 {
-    for (uint32_t i = 0; i < AGENT_TICKETS_MAX; i++)
+    for (uint32_t i = 0; i < tickets->count; i++)
         if (tickets->all[i].state == AGENT_TICKET_OVER)
             tickets->all[i].state = AGENT_TICKET_FREE;
 }
@@ -169,16 +269,20 @@ bool agent_tickets_next_complete(struct agent_tickets *tickets, struct agent_eff
         return false;
     over->state = AGENT_TICKET_FREE;
     effect->kind = AGENT_COMPLETE;
+    effect->lane = over->compute_begun ? over->lane : AGENT_LANES_MAX;
     effect->complete = over->complete;
     return true;
 }
 
 void agent_tickets_check(const struct agent_tickets *tickets)
 {
-    const struct agent_ticket *computed = tickets->computed;
-    check(computed == NULL || tickets->computing);
-    check(computed == NULL || computed->state == AGENT_TICKET_HELD);
-    check(computed == NULL || (computed->compute_begun && !computed->compute_ended));
-    check(!tickets->cancel_due || (tickets->computing && computed == NULL));
+    for (uint32_t i = 0; i < AGENT_LANES_MAX; i++) {
+        const struct agent_lane *lane = &tickets->lanes[i];
+        const struct agent_ticket *ticket = lane->ticket;
+        check(ticket == NULL || ticket->state == AGENT_TICKET_HELD);
+        check(ticket == NULL || (ticket->compute_begun && ticket->lane == i));
+        check(ticket == NULL || ticket->compute_ended == !lane->computing);
+        check(!lane->cancel_due || (lane->computing && ticket == NULL));
+    }
     check(!tickets->acquiring || agent_tickets_any(tickets, AGENT_TICKET_FREE));
 }

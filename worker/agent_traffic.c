@@ -25,8 +25,9 @@ static enum err init_flow(const struct agent_traffic *traffic, struct agent_flow
     flow->unit_unacked = calloc(units, sizeof *flow->unit_unacked);
     flow->unit_nodes = calloc(units, sizeof *flow->unit_nodes);
     flow->pieces = calloc(traffic->piece_count, sizeof *flow->pieces);
+    flow->held = calloc(traffic->config->model->chunks_count, sizeof *flow->held);
     return flow->units != NULL && flow->unit_missing != NULL && flow->unit_unacked != NULL &&
-                   flow->unit_nodes != NULL && flow->pieces != NULL
+                   flow->unit_nodes != NULL && flow->pieces != NULL && flow->held != NULL
                ? ERR_OK
                : ERR_NOMEM;
 }
@@ -35,14 +36,15 @@ enum err agent_traffic_init(struct agent_traffic *traffic, const struct agent_co
                             struct rand_state *jitter)
 {
     const struct model *model = config->model;
-    *traffic = (struct agent_traffic){.config = config, .jitter = jitter};
+    *traffic = (struct agent_traffic){
+        .config = config, .jitter = jitter, .lanes = agent_lanes_max(config)};
     for (uint32_t c = 0; c < model->chunks_count; c++)
         traffic->piece_count += agent_push_pieces(config, c);
     traffic->chunks = calloc(model->chunks_count, sizeof *traffic->chunks);
     traffic->pieces = calloc(traffic->piece_count, sizeof *traffic->pieces);
     if (traffic->chunks == NULL || traffic->pieces == NULL)
         return ERR_NOMEM;
-    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+    for (uint32_t n = 0; n < traffic->lanes; n++)
         TRY(init_flow(traffic, &traffic->flows[n]));
     name_pieces(traffic);
     return agent_units_init(traffic);
@@ -51,7 +53,7 @@ enum err agent_traffic_init(struct agent_traffic *traffic, const struct agent_co
 static void free_servers(struct agent_server *servers, uint32_t count)
 {
     for (uint32_t s = 0; s < count; s++)
-        for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+        for (uint32_t n = 0; n < AGENT_LANES_MAX; n++) {
             free(servers[s].shares[n].pulls.items);
             free(servers[s].shares[n].pushes.items);
         }
@@ -61,12 +63,13 @@ static void free_servers(struct agent_server *servers, uint32_t count)
 void agent_traffic_release(struct agent_traffic *traffic)
 {
     free_servers(traffic->servers, traffic->server_count);
-    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+    for (uint32_t n = 0; n < traffic->lanes; n++) {
         free(traffic->flows[n].units);
         free(traffic->flows[n].unit_missing);
         free(traffic->flows[n].unit_unacked);
         free(traffic->flows[n].unit_nodes);
         free(traffic->flows[n].pieces);
+        free(traffic->flows[n].held);
     }
     free(traffic->cuts);
     free(traffic->chunks);
@@ -93,7 +96,7 @@ static enum err init_queues(const struct agent_traffic *traffic, const uint32_t 
                 chunks++;
                 pieces += agent_push_pieces(traffic->config, c);
             }
-        for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+        for (uint32_t n = 0; n < traffic->lanes; n++) {
             TRY(init_queue(&servers[s].shares[n].pulls, chunks));
             TRY(init_queue(&servers[s].shares[n].pushes, pieces));
         }
@@ -146,7 +149,7 @@ enum err agent_traffic_reroute(struct agent_traffic *traffic, const struct agent
     memcpy(servers, before, count_before * sizeof *servers);
     for (uint32_t s = 0; s < count; s++) {
         servers[s].retry_at = 0;
-        for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+        for (uint32_t n = 0; n < traffic->lanes; n++)
             servers[s].shares[n].pulls = servers[s].shares[n].pushes = (struct agent_queue){0};
     }
     enum err err = init_queues(traffic, map->chunk_servers, servers, count);
@@ -158,7 +161,7 @@ enum err agent_traffic_reroute(struct agent_traffic *traffic, const struct agent
     traffic->server_count = count;
     take_owners(traffic, map);
     for (uint32_t s = 0; s < count_before; s++)
-        for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+        for (uint32_t n = 0; n < traffic->lanes; n++)
             requeue(traffic, &before[s], n);
     free_servers(before, count_before);
     return ERR_OK;
@@ -195,7 +198,7 @@ bool agent_traffic_is_stale(const struct agent_traffic *traffic, const struct ag
 {
     const struct agent_server *server = &traffic->servers[server_index];
     uint32_t n = agent_traffic_flow(traffic, ticket);
-    uint64_t pulled = n < AGENT_TICKETS_MAX ? server->shares[n].boot : 0;
+    uint64_t pulled = n < AGENT_LANES_MAX ? server->shares[n].boot : 0;
     return pulled != 0 && pulled != server->boot;
 }
 
@@ -214,16 +217,16 @@ bool agent_traffic_is_pulling(const struct agent_traffic *traffic,
 
 uint32_t agent_traffic_flow(const struct agent_traffic *traffic, const struct agent_ticket *ticket)
 {
-    uint32_t n = 0;
-    while (n < AGENT_TICKETS_MAX && traffic->flows[n].ticket != ticket)
-        n++;
-    return n;
+    for (uint32_t n = 0; n < traffic->lanes; n++)
+        if (traffic->flows[n].ticket == ticket)
+            return n;
+    return AGENT_LANES_MAX;
 }
 
-void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *ticket,
-                         uint32_t number)
+void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *ticket, uint32_t lane)
 {
-    struct agent_flow *flow = &traffic->flows[number];
+    check(lane < traffic->lanes);
+    struct agent_flow *flow = &traffic->flows[lane];
     check(flow->ticket == NULL);
     flow->ticket = ticket;
     agent_units_begin(traffic, flow);
@@ -231,16 +234,15 @@ void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *tic
     for (uint32_t unit = 0; unit < traffic->config->model->units_count; unit++)
         flow->unit_unacked[unit] = UINT32_MAX;
     for (uint32_t s = 0; s < traffic->server_count; s++)
-        traffic->servers[s].shares[number].boot = 0;
+        traffic->servers[s].shares[lane].boot = 0;
     for (uint32_t c = 0; traffic->config->async && c < traffic->config->model->chunks_count; c++)
-        traffic->chunks[c].held_generation = 0; /* the servers may have newer ones */
-    agent_pull_begin(traffic, number);
+        flow->held[c].generation = 0; /* the servers may have newer ones */
+    agent_pull_begin(traffic, lane);
 }
 
-static void stop_at(struct agent_traffic *traffic, struct agent_server *server, uint32_t number)
+static void stop_at(const struct agent_flow *flow, struct agent_server *server, uint32_t lane)
 {
-    const struct agent_flow *flow = &traffic->flows[number];
-    struct agent_share *share = &server->shares[number];
+    struct agent_share *share = &server->shares[lane];
     share->pulls.count = 0;
     share->pushes.count = 0;
     share->busy = 0;
@@ -249,15 +251,16 @@ static void stop_at(struct agent_traffic *traffic, struct agent_server *server, 
             server->pushes[i].flow = NULL;
     for (uint32_t i = 0; i < AGENT_PULLS_MAX; i++)
         if (server->pulls[i].flow == flow)
-            agent_pull_forsake(traffic, &server->pulls[i]);
+            agent_pull_forsake(&server->pulls[i]);
 }
 
 void agent_traffic_stop(struct agent_traffic *traffic, const struct agent_ticket *ticket)
 {
     uint32_t n = agent_traffic_flow(traffic, ticket);
-    check(n < AGENT_TICKETS_MAX);
+    if (n == AGENT_LANES_MAX)
+        return; /* its compute has not begun */
     for (uint32_t s = 0; s < traffic->server_count; s++)
-        stop_at(traffic, &traffic->servers[s], n);
+        stop_at(&traffic->flows[n], &traffic->servers[s], n);
     for (uint32_t p = 0; p < traffic->piece_count; p++)
         traffic->flows[n].pieces[p] = AGENT_PIECE_NONE;
     traffic->flows[n].ticket = NULL;
@@ -266,7 +269,7 @@ void agent_traffic_stop(struct agent_traffic *traffic, const struct agent_ticket
 bool agent_traffic_is_done(const struct agent_traffic *traffic, const struct agent_ticket *ticket)
 {
     uint32_t n = agent_traffic_flow(traffic, ticket);
-    check(n < AGENT_TICKETS_MAX);
+    check(n < AGENT_LANES_MAX);
     return traffic->flows[n].pieces_left == 0;
 }
 
@@ -274,7 +277,7 @@ void agent_traffic_boots(const struct agent_traffic *traffic, const struct agent
                          uint32_t count, uint64_t *ret_boots)
 {
     uint32_t n = agent_traffic_flow(traffic, ticket);
-    check(n < AGENT_TICKETS_MAX);
+    check(n < AGENT_LANES_MAX);
     for (uint32_t s = 0; s < count; s++) {
         const struct agent_server *server = &traffic->servers[s];
         ret_boots[s] = server->shares[n].boot != 0 ? server->shares[n].boot : server->boot;
@@ -313,7 +316,7 @@ bool agent_traffic_next(struct agent_traffic *traffic, uint64_t now_ms, bool rou
             effect->server = s;
             return true;
         }
-        for (uint32_t n = 0; server->open && routed && n < AGENT_TICKETS_MAX; n++)
+        for (uint32_t n = 0; server->open && routed && n < traffic->lanes; n++)
             if (is_flowing(&traffic->flows[n]) &&
                 (agent_push_next(traffic, s, n, effect) || agent_pull_next(traffic, s, n, effect)))
                 return true;
@@ -327,7 +330,7 @@ static bool waits(const struct agent_traffic *traffic, const struct agent_server
 {
     if (may_open(server))
         return true;
-    for (uint32_t n = 0; server->open && routed && n < AGENT_TICKETS_MAX; n++)
+    for (uint32_t n = 0; server->open && routed && n < traffic->lanes; n++)
         if (is_flowing(&traffic->flows[n]) &&
             (agent_push_may(server, n) || agent_pull_may(server, n)))
             return true;
@@ -349,7 +352,7 @@ uint64_t agent_traffic_wake_ms(const struct agent_traffic *traffic, bool routed)
 
 static bool is_live(const struct agent_traffic *traffic, const struct agent_flow *flow)
 {
-    return flow >= traffic->flows && flow < traffic->flows + AGENT_TICKETS_MAX &&
+    return flow >= traffic->flows && flow < traffic->flows + AGENT_LANES_MAX &&
            flow->ticket != NULL && flow->ticket->state == AGENT_TICKET_HELD;
 }
 
@@ -380,14 +383,14 @@ static void check_slots(const struct agent_traffic *traffic, const struct agent_
 
 static void check_queues(const struct agent_traffic *traffic, uint32_t s)
 {
-    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++) {
+    for (uint32_t n = 0; n < traffic->lanes; n++) {
         struct agent_queue pulls = traffic->servers[s].shares[n].pulls;
         struct agent_queue pushes = traffic->servers[s].shares[n].pushes;
         check(pulls.count + pushes.count == 0 || is_live(traffic, &traffic->flows[n]));
         for (; pulls.count > 0; agent_queue_drop_first(&pulls)) {
-            const struct agent_chunk *chunk = &traffic->chunks[agent_queue_peek(&pulls)];
-            check(chunk->server == s);
-            check(chunk->pull_id == 0);
+            uint32_t chunk = agent_queue_peek(&pulls);
+            check(traffic->chunks[chunk].server == s);
+            check(traffic->flows[n].held[chunk].pull_id == 0);
         }
         for (; pushes.count > 0; agent_queue_drop_first(&pushes)) {
             uint32_t piece = agent_queue_peek(&pushes);
@@ -434,13 +437,13 @@ uint64_t agent_traffic_check_steps(const struct agent_traffic *traffic)
 {
     uint64_t server = 4 * WIRE_CREDITS + 2 * AGENT_PULLS_MAX;
     return server * traffic->server_count +
-           (uint64_t)2 * AGENT_TICKETS_MAX * (traffic->piece_count + 16);
+           (uint64_t)2 * traffic->lanes * (traffic->piece_count + 16);
 }
 
 void agent_traffic_check_in_turn(const struct agent_traffic *traffic, uint64_t turn)
 {
     check(traffic->server_count <= WIRE_SERVERS_MAX);
-    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+    for (uint32_t n = 0; n < traffic->lanes; n++)
         check(traffic->flows[n].pieces_left <= traffic->piece_count);
     if (traffic->server_count > 0)
         check_slots(traffic, &traffic->servers[turn % traffic->server_count]);
@@ -452,6 +455,6 @@ void agent_traffic_check(const struct agent_traffic *traffic)
         check_slots(traffic, &traffic->servers[s]);
         check_queues(traffic, s);
     }
-    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+    for (uint32_t n = 0; n < traffic->lanes; n++)
         check_pieces(traffic, n);
 }

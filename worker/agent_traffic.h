@@ -41,8 +41,16 @@ struct agent_piece {
     uint32_t chunk, part;
 };
 
+/* A chunk in a lane's executor. */
+struct agent_held {
+    uint64_t generation, version; /* generation 0: nothing held. Async: the version as pulled */
+    uint64_t pull_id;             /* of the one under way; 0: none */
+};
+
+/* Of the ticket in a lane. */
 struct agent_flow {
     struct agent_ticket *ticket; /* NULL: none */
+    struct agent_held *held;     /* by chunk; stays from ticket to ticket */
     bool *units;                 /* that the place has */
     uint32_t *unit_missing; /* chunks not in place; UINT32_MAX: none is asked for, or UNIT_READY was
                                     sent */
@@ -88,17 +96,14 @@ struct agent_server {
     uint64_t boot;     /* by its newest stream */
     uint64_t retry_at; /* nothing is opened or sent before */
     unsigned failures; /* in a row */
-    struct agent_share shares[AGENT_TICKETS_MAX];
+    struct agent_share shares[AGENT_LANES_MAX];
     struct agent_push_slot pushes[WIRE_CREDITS];
     struct agent_pull_slot pulls[AGENT_PULLS_MAX];
 };
 
 struct agent_chunk {
     uint32_t server;
-    uint32_t first_piece;                   /* of its parts */
-    uint64_t held_generation, held_version; /* generation 0: nothing held */
-    uint64_t pull_id;                       /* of the one under way; 0: none */
-    uint64_t version;                       /* async: as it was pulled */
+    uint32_t first_piece; /* of its parts */
 };
 
 struct agent_traffic {
@@ -112,7 +117,8 @@ struct agent_traffic {
     uint32_t piece_count;
     uint32_t *cuts; /* of the mesh (common/model/pipeline.h); NULL: one place has all units */
     uint32_t stage; /* that the weights which are held are of */
-    struct agent_flow flows[AGENT_TICKETS_MAX]; /* of the ticket's record of that number */
+    uint32_t lanes;
+    struct agent_flow flows[AGENT_LANES_MAX];
 };
 
 /* What the agent has to do about a server's answer. */
@@ -148,9 +154,8 @@ bool agent_traffic_is_pulling(const struct agent_traffic *traffic,
 
 /* ---- flows ---- */
 
-/* The flow of a ticket that has just been taken: what it misses waits to be asked for. */
-void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *ticket,
-                         uint32_t number);
+/* The lane's ticket, whose compute begins: what it misses waits to be asked for. */
+void agent_traffic_start(struct agent_traffic *traffic, struct agent_ticket *ticket, uint32_t lane);
 /* Nothing of the ticket is sent any more. Answers to what was sent are ignored. */
 void agent_traffic_stop(struct agent_traffic *traffic, const struct agent_ticket *ticket);
 /* Every piece of the ticket is acknowledged. */
@@ -159,7 +164,7 @@ bool agent_traffic_is_done(const struct agent_traffic *traffic, const struct age
  * of the first `count` servers; for a server that got none of them its newest boot. */
 void agent_traffic_boots(const struct agent_traffic *traffic, const struct agent_ticket *ticket,
                          uint32_t count, uint64_t *ret_boots);
-/* Which flow is the ticket's; AGENT_TICKETS_MAX: it has none. */
+/* Which flow, the lane's, is the ticket's; AGENT_LANES_MAX: it has none. */
 uint32_t agent_traffic_flow(const struct agent_traffic *traffic, const struct agent_ticket *ticket);
 
 /* ---- what belongs to a place (agent_units.c) ---- */
@@ -182,13 +187,13 @@ struct node agent_units_node(const struct agent_traffic *traffic, const struct a
 
 /* The result of agent_weights(). */
 bool agent_pull_weights(struct agent_traffic *traffic, uint32_t server,
-                        const struct weights *weights);
+                        const struct weights *weights, uint32_t *ret_lane);
 struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t now_ms,
                                        uint32_t server, const struct pull_refusal *refusal);
 /* The chunk will be asked for again. */
 void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slot);
 /* The ticket is over; its messages under way still hold credits. */
-void agent_pull_forsake(struct agent_traffic *traffic, struct agent_pull_slot *slot);
+void agent_pull_forsake(struct agent_pull_slot *slot);
 /* Puts the chunks that the flow misses into its servers' queues: of a ticket that begins, all of
  * them, or none where weights are streamed; of one unit, which is asked for again. */
 void agent_pull_begin(struct agent_traffic *traffic, uint32_t number);

@@ -10,7 +10,7 @@ enum err agent_units_init(struct agent_traffic *traffic)
 {
     const struct spec_mesh *mesh = &traffic->config->mesh;
     uint32_t units = traffic->config->model->units_count;
-    for (uint32_t n = 0; n < AGENT_TICKETS_MAX; n++)
+    for (uint32_t n = 0; n < traffic->lanes; n++)
         memset(traffic->flows[n].units, true, units * sizeof *traffic->flows[n].units);
     if (mesh->stages <= 1)
         return ERR_OK;
@@ -24,11 +24,12 @@ enum err agent_units_init(struct agent_traffic *traffic)
     return ERR_OK;
 }
 
-/* The executor of another place has another place's weights. */
+/* Executors of another place have another place's weights, and all lanes are of one place. */
 static void change_stage(struct agent_traffic *traffic, uint32_t stage)
 {
-    for (uint32_t c = 0; c < traffic->config->model->chunks_count; c++)
-        traffic->chunks[c].held_generation = 0;
+    for (uint32_t n = 0; n < traffic->lanes; n++)
+        for (uint32_t c = 0; c < traffic->config->model->chunks_count; c++)
+            traffic->flows[n].held[c].generation = 0;
     traffic->stage = stage;
 }
 

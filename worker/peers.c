@@ -22,19 +22,26 @@ static void release_message(void *value)
     rpc_message_unref(value);
 }
 
+static enum err make_lane(const struct peers *peers, struct peers_lane *lane)
+{
+    const struct wants_options wants = {.boundaries = &peers->boundaries,
+                                        .answer_ms = peers->options.answer_ms,
+                                        .seed = time_now_ns() + lane->number,
+                                        .release = release_message};
+    TRY(digest_fast_init(&lane->digest));
+    return wants_new(&wants, &lane->wants);
+}
+
 static enum err make_cores(struct peers *peers)
 {
     const struct peers_options *options = &peers->options;
     TRY(boundaries_init(&peers->boundaries, options->spec, options->model));
-    TRY(digest_fast_init(&peers->digest));
     const struct outbox_options outbox = {.boundaries = &peers->boundaries,
                                           .insecure = options->identity == NULL};
-    TRY(outbox_new(&outbox, &peers->outbox));
-    const struct wants_options wants = {.boundaries = &peers->boundaries,
-                                        .answer_ms = options->answer_ms,
-                                        .seed = time_now_ns(),
-                                        .release = release_message};
-    return wants_new(&wants, &peers->wants);
+    check(options->lanes > 0 && options->lanes <= PEERS_LANES_MAX);
+    for (uint32_t i = 0; i < options->lanes; i++)
+        TRY(make_lane(peers, &peers->lanes[i]));
+    return outbox_new(&outbox, &peers->outbox);
 }
 
 /* What others are to connect to. */
@@ -76,6 +83,8 @@ enum err peers_new(const struct peers_options *options, struct peers **ret_peers
     thread_mutex_init(&peers->mutex);
     thread_cond_init(&peers->changed);
     ring_init(&peers->serving);
+    for (uint32_t i = 0; i < PEERS_LANES_MAX; i++)
+        peers->lanes[i] = (struct peers_lane){.peers = peers, .number = i};
     enum err err = make_cores(peers);
     if (err == ERR_OK)
         err = listen_there(peers, reason);
@@ -91,12 +100,15 @@ void peers_free(struct peers *peers)
 {
     if (peers == NULL)
         return;
-    peers_ask_end(peers);
+    for (uint32_t i = 0; i < PEERS_LANES_MAX; i++)
+        peers_ask_end(&peers->lanes[i]);
     rpc_server_free(peers->server);
     check(ring_is_empty(&peers->serving)); /* each has had its last event */
     outbox_free(peers->outbox);
-    wants_free(peers->wants);
-    digest_fast_release(&peers->digest);
+    for (uint32_t i = 0; i < PEERS_LANES_MAX; i++) {
+        wants_free(peers->lanes[i].wants);
+        digest_fast_release(&peers->lanes[i].digest);
+    }
     boundaries_release(&peers->boundaries);
     thread_cond_release(&peers->changed);
     thread_mutex_release(&peers->mutex);
@@ -106,6 +118,12 @@ void peers_free(struct peers *peers)
 const char *peers_address(const struct peers *peers)
 {
     return peers->address;
+}
+
+struct peers_lane *peers_lane(struct peers *peers, uint32_t number)
+{
+    check(number < peers->options.lanes);
+    return &peers->lanes[number];
 }
 
 /* ---- the main thread ---- */
@@ -124,16 +142,17 @@ static void unlock_changed(struct peers *peers)
     peers_serve_answers(peers);
 }
 
-enum err peers_lease(struct peers *peers, uint64_t member, const struct ticket *ticket,
+enum err peers_lease(struct peers_lane *lane, uint64_t member, const struct ticket *ticket,
                      const struct place *place, const struct places *places)
 {
+    struct peers *peers = lane->peers;
     thread_lock(&peers->mutex);
     enum err err = outbox_lease(peers->outbox, ticket, place, places);
     if (err == ERR_OK) {
-        wants_lease(peers->wants, ticket, place, places);
-        peers->ticket = *ticket;
-        peers->member = member;
-        peers->cancelled = false;
+        wants_lease(lane->wants, ticket, place, places);
+        lane->ticket = *ticket;
+        lane->member = member;
+        lane->cancelled = false;
     }
     unlock_changed(peers);
     return err;
@@ -143,7 +162,8 @@ void peers_places(struct peers *peers, const struct places *places)
 {
     thread_lock(&peers->mutex);
     outbox_places(peers->outbox, places);
-    wants_places(peers->wants, peers_now_ms(), places);
+    for (uint32_t i = 0; i < peers->options.lanes; i++)
+        wants_places(peers->lanes[i].wants, peers_now_ms(), places);
     unlock_changed(peers);
 }
 
@@ -161,42 +181,43 @@ void peers_generation(struct peers *peers, uint64_t generation)
     unlock_changed(peers);
 }
 
-void peers_cancel(struct peers *peers)
+void peers_cancel(struct peers_lane *lane)
 {
+    struct peers *peers = lane->peers;
     thread_lock(&peers->mutex);
-    peers->cancelled = true;
+    lane->cancelled = true;
     thread_wake_all(&peers->changed);
     thread_unlock(&peers->mutex);
 }
 
-/* ---- the compute thread ---- */
+/* ---- the lane's thread ---- */
 
-static struct ticket ticket_of(struct peers *peers)
+static struct ticket ticket_of(struct peers_lane *lane)
 {
-    thread_lock(&peers->mutex);
-    struct ticket ticket = peers->ticket;
-    thread_unlock(&peers->mutex);
+    thread_lock(&lane->peers->mutex);
+    struct ticket ticket = lane->ticket;
+    thread_unlock(&lane->peers->mutex);
     return ticket;
 }
 
 /* The digest of a value begins with its name: eight numbers of 64 bits, little-endian. */
-static void digest_name(struct peers *peers, const struct value_name *name)
+static void digest_name(struct peers_lane *lane, const struct value_name *name)
 {
     const uint64_t numbers[] = {name->generation, name->kind,       name->step,     name->version,
                                 name->slot,       name->microbatch, name->boundary, name->way};
     uint8_t bytes[sizeof numbers];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(numbers[i / 8] >> i % 8 * 8);
-    digest_fast_add(&peers->digest, (struct slice){bytes, sizeof bytes});
+    digest_fast_add(&lane->digest, (struct slice){bytes, sizeof bytes});
 }
 
-static void add_to_sums(struct peers *peers, const struct ticket *ticket,
+static void add_to_sums(struct peers_lane *lane, const struct ticket *ticket,
                         const struct value_name *name, bool given, uint64_t digest)
 {
     struct passage passage;
-    if (!boundaries_pass(&peers->boundaries, ticket, name, &passage))
+    if (!boundaries_pass(&lane->peers->boundaries, ticket, name, &passage))
         return;
-    boundary_sums_add(&peers->sums,
+    boundary_sums_add(&lane->sums,
                       &(struct boundary_sum){.boundary = name->boundary,
                                              .way = name->way,
                                              .given = given,
@@ -204,15 +225,16 @@ static void add_to_sums(struct peers *peers, const struct ticket *ticket,
                                              .sum = digest});
 }
 
-void peers_sums(struct peers *peers, struct boundary_sums *ret_sums)
+void peers_sums(struct peers_lane *lane, struct boundary_sums *ret_sums)
 {
-    *ret_sums = peers->sums;
-    peers->sums = (struct boundary_sums){0};
+    *ret_sums = lane->sums;
+    lane->sums = (struct boundary_sums){0};
 }
 
-enum err peers_give(struct peers *peers, const struct executor_value *value, const void *bytes)
+enum err peers_give(struct peers_lane *lane, const struct executor_value *value, const void *bytes)
 {
-    const struct ticket ticket = ticket_of(peers);
+    struct peers *peers = lane->peers;
+    const struct ticket ticket = ticket_of(lane);
     const struct value_name name = boundaries_name(&ticket, value);
     if (value->bytes > WIRE_VALUE_BYTES_MAX)
         return ERR_INVALID;
@@ -220,10 +242,10 @@ enum err peers_give(struct peers *peers, const struct executor_value *value, con
     if (copy == NULL)
         return ERR_NOMEM;
     memcpy(copy->data, bytes, value->bytes);
-    digest_name(peers, &name);
-    digest_fast_add(&peers->digest, (struct slice){copy->data, copy->bytes});
-    uint64_t digest = digest_fast_finish(&peers->digest);
-    add_to_sums(peers, &ticket, &name, true, digest);
+    digest_name(lane, &name);
+    digest_fast_add(&lane->digest, (struct slice){copy->data, copy->bytes});
+    uint64_t digest = digest_fast_finish(&lane->digest);
+    add_to_sums(lane, &ticket, &name, true, digest);
     thread_lock(&peers->mutex);
     enum err err = outbox_give(peers->outbox, ticket.attempt, &name, copy, digest);
     note_kept_locked(peers);
@@ -233,12 +255,12 @@ enum err peers_give(struct peers *peers, const struct executor_value *value, con
 }
 
 /* Copies the value, the message's last bytes, and returns its digest. */
-static uint64_t copy_value(struct peers *peers, const struct value_name *name,
+static uint64_t copy_value(struct peers_lane *lane, const struct value_name *name,
                            const struct wants_value *value, uint8_t *ret_bytes)
 {
     const struct rpc_message *message = value->value;
     size_t skip = message->bytes - value->bytes;
-    digest_name(peers, name);
+    digest_name(lane, name);
     for (uint32_t i = 0; i < message->slice_count; i++) {
         struct slice slice = message->slices[i];
         size_t before = skip < slice.bytes ? skip : slice.bytes;
@@ -247,25 +269,26 @@ static uint64_t copy_value(struct peers *peers, const struct value_name *name,
         if (bytes == 0)
             continue;
         memcpy(ret_bytes, slice.data + before, bytes);
-        digest_fast_add(&peers->digest, (struct slice){ret_bytes, bytes});
+        digest_fast_add(&lane->digest, (struct slice){ret_bytes, bytes});
         ret_bytes += bytes;
     }
-    return digest_fast_finish(&peers->digest);
+    return digest_fast_finish(&lane->digest);
 }
 
 /* Whether the bytes are the value; BEHIND: it is waited for once more. */
-static enum err take_value(struct peers *peers, const struct ticket *ticket,
+static enum err take_value(struct peers_lane *lane, const struct ticket *ticket,
                            const struct value_name *name, const struct wants_value *value,
                            void *ret_bytes)
 {
-    uint64_t digest = copy_value(peers, name, value, ret_bytes), bytes = value->bytes;
+    struct peers *peers = lane->peers;
+    uint64_t digest = copy_value(lane, name, value, ret_bytes), bytes = value->bytes;
     bool right = digest == value->digest;
     thread_lock(&peers->mutex);
-    enum err err = wants_judge(peers->wants, name, right);
+    enum err err = wants_judge(lane->wants, name, right);
     thread_unlock(&peers->mutex);
     if (right) {
-        add_to_sums(peers, ticket, name, false, digest);
-        atomic_fetch_add(&peers->taken_bytes, bytes);
+        add_to_sums(lane, ticket, name, false, digest);
+        atomic_fetch_add(&lane->taken_bytes, bytes);
     } else {
         log_warning(peers->options.logger, "value refused", log_uint("member", value->member),
                     log_text("err", err_name(ERR_WRONG_BITS)), log_text("next", "ask again"));
@@ -273,37 +296,38 @@ static enum err take_value(struct peers *peers, const struct ticket *ticket,
     return err;
 }
 
-enum err peers_take(struct peers *peers, const struct executor_value *value, void *ret_bytes)
+enum err peers_take(struct peers_lane *lane, const struct executor_value *value, void *ret_bytes)
 {
-    const struct ticket ticket = ticket_of(peers);
+    struct peers *peers = lane->peers;
+    const struct ticket ticket = ticket_of(lane);
     const struct value_name name = boundaries_name(&ticket, value);
     struct wants_value there;
-    atomic_store(&peers->blamed, 0);
+    atomic_store(&lane->blamed, 0);
     thread_lock(&peers->mutex);
-    enum err err = peers->cancelled || ticket.attempt == 0
+    enum err err = lane->cancelled || ticket.attempt == 0
                        ? ERR_CANCELLED
-                       : wants_begin(peers->wants, peers_now_ms(), &name, value->bytes);
+                       : wants_begin(lane->wants, peers_now_ms(), &name, value->bytes);
     thread_unlock(&peers->mutex);
     if (err != ERR_OK)
         return err;
     do {
-        err = peers_ask_wait(peers, &name, &there);
+        err = peers_ask_wait(lane, &name, &there);
         if (err == ERR_OK)
-            err = take_value(peers, &ticket, &name, &there, ret_bytes);
+            err = take_value(lane, &ticket, &name, &there, ret_bytes);
     } while (err == ERR_BEHIND);
     return err;
 }
 
 /* ---- any thread ---- */
 
-uint64_t peers_blamed(const struct peers *peers)
+uint64_t peers_blamed(const struct peers_lane *lane)
 {
-    return atomic_load(&peers->blamed);
+    return atomic_load(&lane->blamed);
 }
 
-uint64_t peers_bytes(const struct peers *peers)
+uint64_t peers_bytes(const struct peers_lane *lane)
 {
-    return atomic_load(&peers->taken_bytes);
+    return atomic_load(&lane->taken_bytes);
 }
 
 uint64_t peers_kept_bytes(const struct peers *peers)

@@ -1,5 +1,5 @@
-/* Peer.Exchange at the member that asks. The compute thread opens streams, sends wants and looks at
- * the clock while it waits for a value; polling threads bring the answers to the core. */
+/* Peer.Exchange at the member that asks. A lane's thread opens streams, sends wants and looks at the
+ * clock while it waits for a value; polling threads bring the answers to the lane's core. */
 #include "worker/peers.h"
 #include "worker/peers_core.h"
 
@@ -11,29 +11,42 @@
 
 /* The owner that a stream's events carry, to its `closed`. */
 struct origin {
-    struct peers *peers;
+    struct peers_lane *lane;
     uint64_t number;
 };
 
 /* ---- polling threads ---- */
 
+/* S7: who answers in one lane is silent in none. */
+static void note_heard(struct peers_lane *lane, uint64_t now_ms, uint64_t number)
+{
+    struct peers *peers = lane->peers;
+    uint64_t member = wants_member(lane->wants, number);
+    for (uint32_t i = 0; member != 0 && i < peers->options.lanes; i++)
+        if (&peers->lanes[i] != lane)
+            wants_heard(peers->lanes[i].wants, now_ms, member);
+}
+
 /* True: the message is kept. */
 static bool take_answer(const struct origin *origin, const struct from_peer *answer,
                         struct rpc_message *message)
 {
-    struct peers *peers = origin->peers;
+    struct peers *peers = origin->lane->peers;
+    struct wants *wants = origin->lane->wants;
     uint64_t now_ms = peers_now_ms();
     bool kept = false;
     thread_lock(&peers->mutex);
+    if (answer->kind != FROM_PEER_GONE)
+        note_heard(origin->lane, now_ms, origin->number);
     switch (answer->kind) {
     case FROM_PEER_HAVE:
-        kept = wants_have(peers->wants, now_ms, origin->number, answer, message);
+        kept = wants_have(wants, now_ms, origin->number, answer, message);
         break;
     case FROM_PEER_PARKED:
-        wants_parked(peers->wants, now_ms, origin->number, answer->parked.id);
+        wants_parked(wants, now_ms, origin->number, answer->parked.id);
         break;
     case FROM_PEER_GONE:
-        wants_gone(peers->wants, now_ms, origin->number, answer->gone.id, answer->gone.code);
+        wants_gone(wants, now_ms, origin->number, answer->gone.id, answer->gone.code);
         break;
     }
     thread_wake_all(&peers->changed);
@@ -51,7 +64,7 @@ static void on_message(void *owner, struct rpc_stream *rpc, struct rpc_message *
     enum err err = wire_decode_from_peer(take_message->slices, take_message->slice_count, &arena,
                                          &answer, &reason);
     if (err != ERR_OK) {
-        log_warning(origin->peers->options.logger, "peer's message refused",
+        log_warning(origin->lane->peers->options.logger, "peer's message refused",
                     log_text("err", err_name(err)), log_text("why", reason.text),
                     log_text("next", "reconnect"));
         rpc_stream_cancel(rpc);
@@ -60,10 +73,11 @@ static void on_message(void *owner, struct rpc_stream *rpc, struct rpc_message *
         rpc_message_unref(take_message);
 }
 
-static void lose(struct peers *peers, uint64_t number)
+static void lose(struct peers_lane *lane, uint64_t number)
 {
+    struct peers *peers = lane->peers;
     thread_lock(&peers->mutex);
-    wants_lost(peers->wants, peers_now_ms(), number);
+    wants_lost(lane->wants, peers_now_ms(), number);
     thread_wake_all(&peers->changed);
     thread_unlock(&peers->mutex);
 }
@@ -73,15 +87,15 @@ static void on_closed(void *owner, struct rpc_stream *rpc, enum err err,
 {
     (void)rpc;
     struct origin *origin = owner;
-    log_debug(origin->peers->options.logger, "stream to a peer ended",
+    log_debug(origin->lane->peers->options.logger, "stream to a peer ended",
               log_text("err", err_name(err)), log_text("why", reason->text));
-    lose(origin->peers, origin->number);
+    lose(origin->lane, origin->number);
     free(origin);
 }
 
 static const struct rpc_stream_events events = {.message = on_message, .closed = on_closed};
 
-/* ---- the compute thread ---- */
+/* ---- the lane's thread ---- */
 
 static void connection_free(struct connection *connection)
 {
@@ -92,31 +106,31 @@ static void connection_free(struct connection *connection)
     free(connection);
 }
 
-void peers_ask_end(struct peers *peers)
+void peers_ask_end(struct peers_lane *lane)
 {
-    while (peers->connections != NULL) {
-        struct connection *connection = peers->connections;
-        peers->connections = connection->next;
+    while (lane->connections != NULL) {
+        struct connection *connection = lane->connections;
+        lane->connections = connection->next;
         connection_free(connection);
     }
 }
 
 /* Whether the stream is to stay: it may be lost, of a member that is no peer, or of an earlier
  * membership of this process. */
-static bool is_used(struct peers *peers, const struct connection *connection)
+static bool is_used(struct peers_lane *lane, const struct connection *connection)
 {
-    thread_lock(&peers->mutex);
-    bool used = wants_uses(peers->wants, connection->number);
-    thread_unlock(&peers->mutex);
+    thread_lock(&lane->peers->mutex);
+    bool used = wants_uses(lane->wants, connection->number);
+    thread_unlock(&lane->peers->mutex);
     return used;
 }
 
-static void close_unused(struct peers *peers)
+static void close_unused(struct peers_lane *lane)
 {
-    struct connection **at = &peers->connections;
+    struct connection **at = &lane->connections;
     while (*at != NULL) {
         struct connection *connection = *at;
-        if (is_used(peers, connection)) {
+        if (is_used(lane, connection)) {
             at = &connection->next;
             continue;
         }
@@ -132,12 +146,12 @@ static enum err send_to(struct connection *connection, const struct to_peer *mes
     return rpc_stream_send(connection->stream, RPC_NORMAL, &bytes, NULL, 0);
 }
 
-static enum err open_stream(struct peers *peers, struct connection *connection)
+static enum err open_stream(struct peers_lane *lane, struct connection *connection)
 {
     struct origin *origin = malloc(sizeof *origin);
     if (origin == NULL)
         return ERR_NOMEM;
-    *origin = (struct origin){peers, connection->number};
+    *origin = (struct origin){lane, connection->number};
     enum err err = rpc_stream_open(connection->channel, "/roost.v1.Peer/Exchange", &events, origin,
                                    &connection->stream);
     if (err != ERR_OK) {
@@ -148,9 +162,10 @@ static enum err open_stream(struct peers *peers, struct connection *connection)
     return send_to(connection, &hello);
 }
 
-static enum err connect_to(struct peers *peers, const struct wants_effect *effect,
+static enum err connect_to(struct peers_lane *lane, const struct wants_effect *effect,
                            const struct peer *peer, struct reason *reason)
 {
+    struct peers *peers = lane->peers;
     struct connection *connection = calloc(1, sizeof *connection);
     struct digest shown;
     if (connection == NULL)
@@ -158,48 +173,48 @@ static enum err connect_to(struct peers *peers, const struct wants_effect *effec
     memcpy(shown.bytes, peer->certificate, sizeof shown.bytes);
     connection->number = effect->number;
     thread_lock(&peers->mutex);
-    connection->member = peers->member;
+    connection->member = lane->member;
     thread_unlock(&peers->mutex);
-    connection->next = peers->connections;
-    peers->connections = connection;
+    connection->next = lane->connections;
+    lane->connections = connection;
     TRY(rpc_channel_new_worker(peers->options.loop, peer->address, peers->options.identity, &shown,
                                &connection->channel, reason));
-    return open_stream(peers, connection);
+    return open_stream(lane, connection);
 }
 
-static void carry_open(struct peers *peers, const struct wants_effect *effect,
+static void carry_open(struct peers_lane *lane, const struct wants_effect *effect,
                        const struct peer *peer)
 {
     struct reason reason = {0};
-    close_unused(peers);
-    enum err err = connect_to(peers, effect, peer, &reason);
+    close_unused(lane);
+    enum err err = connect_to(lane, effect, peer, &reason);
     if (err == ERR_OK)
         return;
-    log_debug(peers->options.logger, "no stream to a peer", log_uint("member", peer->member),
+    log_debug(lane->peers->options.logger, "no stream to a peer", log_uint("member", peer->member),
               log_text("err", err_name(err)), log_text("why", reason.text));
-    lose(peers, effect->number);
+    lose(lane, effect->number);
 }
 
-static void carry_ask(struct peers *peers, const struct wants_effect *effect)
+static void carry_ask(struct peers_lane *lane, const struct wants_effect *effect)
 {
     const struct to_peer message = {.kind = TO_PEER_WANT, .want = effect->want};
-    struct connection *connection = peers->connections;
+    struct connection *connection = lane->connections;
     while (connection != NULL && connection->number != effect->number)
         connection = connection->next;
     if (connection == NULL || send_to(connection, &message) != ERR_OK)
-        lose(peers, effect->number);
+        lose(lane, effect->number);
 }
 
-static void carry_out(struct peers *peers, const struct wants_effect *effect,
+static void carry_out(struct peers_lane *lane, const struct wants_effect *effect,
                       const struct peer *peer)
 {
-    const struct peers_options *options = &peers->options;
+    const struct peers_options *options = &lane->peers->options;
     switch (effect->kind) {
     case WANTS_OPEN:
-        carry_open(peers, effect, peer);
+        carry_open(lane, effect, peer);
         break;
     case WANTS_ASK:
-        carry_ask(peers, effect);
+        carry_ask(lane, effect);
         break;
     case WANTS_UNREACHABLE:
         log_warning(options->logger, "peer does not answer", log_uint("member", peer->member),
@@ -209,55 +224,75 @@ static void carry_out(struct peers *peers, const struct wants_effect *effect,
     }
 }
 
-void peers_reach(struct peers *peers)
+void peers_reach(struct peers_lane *lane)
 {
+    struct peers *peers = lane->peers;
     for (bool more = true; more;) {
         struct wants_effect effect;
         struct peer peer;
         thread_lock(&peers->mutex);
-        more = !peers->cancelled && wants_next_stream(peers->wants, peers_now_ms(), &effect);
+        more = !lane->cancelled && wants_next_stream(lane->wants, peers_now_ms(), &effect);
         if (more)
             peer = *effect.peer; /* lent until the lock is free */
         thread_unlock(&peers->mutex);
         if (more)
-            carry_out(peers, &effect, &peer);
+            carry_out(lane, &effect, &peer);
     }
 }
 
-/* What there is to do, or the value. BEHIND: `ret_effect` is to be carried out. */
-static enum err look_locked(struct peers *peers, const struct value_name *name,
+/* What there is to do, or the value. BEHIND: `ret_effect` is to be carried out; TOO_EARLY: nothing,
+ * and the value is not there. */
+static enum err look_locked(struct peers_lane *lane, const struct value_name *name,
                             struct wants_value *ret_value, struct wants_effect *ret_effect)
 {
-    for (;;) {
-        uint64_t member = 0;
-        if (peers->cancelled)
-            return ERR_CANCELLED;
-        if (wants_next(peers->wants, peers_now_ms(), ret_effect))
-            return ERR_BEHIND;
-        enum err err = wants_look(peers->wants, name, ret_value, &member);
-        if (err != ERR_BEHIND) {
-            atomic_store(&peers->blamed, member);
-            return err;
-        }
-        uint64_t wake_ms = wants_wake_ms(peers->wants);
-        uint64_t wake_ns = wake_ms > UINT64_MAX / 1000000 ? TIME_NEVER : wake_ms * 1000000;
-        ignore(thread_wait_locked(&peers->changed, &peers->mutex, wake_ns)); /* looks again */
-    }
+    uint64_t member = 0;
+    if (lane->cancelled)
+        return ERR_CANCELLED;
+    if (wants_next(lane->wants, peers_now_ms(), ret_effect))
+        return ERR_BEHIND;
+    enum err err = wants_look(lane->wants, name, ret_value, &member);
+    if (err == ERR_BEHIND)
+        return ERR_TOO_EARLY;
+    atomic_store(&lane->blamed, member);
+    return err;
 }
 
-enum err peers_ask_wait(struct peers *peers, const struct value_name *name,
+static void wait_locked(struct peers_lane *lane)
+{
+    struct peers *peers = lane->peers;
+    uint64_t wake_ms = wants_wake_ms(lane->wants);
+    uint64_t wake_ns = wake_ms > UINT64_MAX / 1000000 ? TIME_NEVER : wake_ms * 1000000;
+    ignore(thread_wait_locked(&peers->changed, &peers->mutex, wake_ns)); /* looks again */
+}
+
+/* Says so first, without the lock, and looks again. */
+static bool says_so(const struct peers_lane *lane, bool *said)
+{
+    bool says = !*said && lane->peers->options.waits != NULL;
+    *said = true;
+    return says;
+}
+
+enum err peers_ask_wait(struct peers_lane *lane, const struct value_name *name,
                         struct wants_value *ret_value)
 {
-    for (;;) {
+    const struct peers_options *options = &lane->peers->options;
+    for (bool said = false;;) {
         struct wants_effect effect;
         struct peer peer;
-        thread_lock(&peers->mutex);
-        enum err err = look_locked(peers, name, ret_value, &effect);
+        thread_lock(&lane->peers->mutex);
+        enum err err = look_locked(lane, name, ret_value, &effect);
         if (err == ERR_BEHIND)
             peer = *effect.peer; /* lent until the lock is free */
-        thread_unlock(&peers->mutex);
-        if (err != ERR_BEHIND)
+        bool says = err == ERR_TOO_EARLY && says_so(lane, &said);
+        if (err == ERR_TOO_EARLY && !says)
+            wait_locked(lane);
+        thread_unlock(&lane->peers->mutex);
+        if (says)
+            options->waits(options->context, lane->number);
+        else if (err == ERR_BEHIND)
+            carry_out(lane, &effect, &peer);
+        else if (err != ERR_TOO_EARLY)
             return err;
-        carry_out(peers, &effect, &peer);
     }
 }

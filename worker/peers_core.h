@@ -15,10 +15,27 @@ enum { PEERS_ADDRESS_BYTES = WIRE_ADDRESS_BYTES };
 /* A stream to a member that is asked. */
 struct connection {
     struct connection *next;
-    uint64_t number;
+    uint64_t number; /* of the lane's streams */
     uint64_t member; /* as which this process asks there */
     struct rpc_channel *channel;
     struct rpc_stream *stream; /* a reference; NULL: it was not opened */
+};
+
+struct peers_lane {
+    struct peers *peers;
+    uint32_t number;
+
+    /* guarded by the mutex of the peers */
+    struct wants *wants;
+    struct ticket ticket; /* what the lane's thread works for; attempt 0: nothing */
+    uint64_t member;
+    bool cancelled;
+
+    _Atomic uint64_t taken_bytes, blamed;
+
+    struct digest_fast digest; /* this and the rest: the thread's */
+    struct boundary_sums sums;
+    struct connection *connections;
 };
 
 struct peers {
@@ -28,20 +45,14 @@ struct peers {
     struct rpc_method method;
     struct rpc_server *server;
 
-    struct thread_mutex mutex; /* guards the following, to `cancelled` */
+    struct thread_mutex mutex; /* guards the following, and what lanes say */
     struct thread_cond changed;
     struct outbox *outbox;
-    struct wants *wants;
-    struct ring serving;  /* struct serving */
-    struct ticket ticket; /* what the compute thread works for; attempt 0: nothing */
-    uint64_t member;
-    bool cancelled;
+    struct ring serving; /* struct serving */
 
-    _Atomic uint64_t taken_bytes, kept_bytes, blamed;
+    _Atomic uint64_t kept_bytes;
 
-    struct digest_fast digest; /* this and the rest: the compute thread's */
-    struct boundary_sums sums;
-    struct connection *connections;
+    struct peers_lane lanes[PEERS_LANES_MAX];
 };
 
 static inline uint64_t peers_now_ms(void)
@@ -56,11 +67,11 @@ struct rpc_method peers_serve_method(struct peers *peers);
 /* Sends what is to be answered. Any thread, without the lock. */
 void peers_serve_answers(struct peers *peers);
 
-/* ---- peers_ask.c; the compute thread ---- */
+/* ---- peers_ask.c; the lane's thread ---- */
 
-enum err peers_ask_wait(struct peers *peers, const struct value_name *name,
+enum err peers_ask_wait(struct peers_lane *lane, const struct value_name *name,
                         struct wants_value *ret_value) MUST_USE;
 /* Ends all streams, and waits for that. */
-void peers_ask_end(struct peers *peers);
+void peers_ask_end(struct peers_lane *lane);
 
 #endif

@@ -7,6 +7,8 @@
 #include "common/rpc/rpc.h"
 #include "worker/executor_hooks.h"
 
+enum { PEERS_LANES_MAX = WIRE_LEASES_MAX };
+
 struct peers_options {
     struct rpc_loop *loop;               /* whose settings peers_settings() has seen */
     const struct tls_identity *identity; /* NULL: insecure, loopback only, nothing is compared */
@@ -15,10 +17,13 @@ struct peers_options {
     const struct spec *spec;             /* of the run: mesh and train */
     const struct model *model;           /* of the run */
     uint32_t answer_ms; /* a peer that answers nothing for so long is named (S7); not 0 */
+    uint32_t lanes;     /* that the worker computes in; at least 1 */
     /* A peer of the lease did not answer, once for each of its places: any thread, no lock held. It
      * is asked again until the places change, or peers_cancel(). */
     void *context;
     void (*unreachable)(void *context, uint64_t attempt, uint64_t member);
+    /* peers_take() is about to wait, on the lane's thread, without a lock; NULL: nobody cares. */
+    void (*waits)(void *context, uint32_t lane);
     const struct logger *logger;
 };
 

@@ -211,7 +211,8 @@ struct planned {
     struct plan plan;
     struct program program;
     struct simulate_result result;
-    struct plan_bytes *places; /* (places) */
+    struct mesh mesh;
+    struct plan_bytes *places; /* (places) of all their lanes */
     uint32_t slots;            /* of the node */
 };
 
@@ -277,18 +278,18 @@ static enum err generate(const struct arguments *arguments, struct planned *plan
     const struct spec_train *train = &planned->spec.train;
     uint32_t of_slot = arguments->microbatches > 0 ? arguments->microbatches
                                                    : train->slot_samples / train->microbatch;
-    struct mesh mesh = mesh_of(&planned->spec);
-    mesh.offload |= arguments->offload;
+    struct mesh *mesh = &planned->mesh;
+    mesh->offload |= arguments->offload;
     if (arguments->stages > 0)
-        mesh.places = arguments->stages;
+        mesh->places = arguments->stages;
     if (arguments->runs > 0)
-        mesh.runs = arguments->runs;
+        mesh->runs = arguments->runs;
     if (arguments->schedule_given)
-        mesh.schedule = arguments->schedule;
+        mesh->schedule = arguments->schedule;
     if (arguments->residency.streamed)
-        mesh.residency = arguments->residency;
+        mesh->residency = arguments->residency;
     const struct mesh_node node = {planned->slots, of_slot};
-    return mesh_training(&mesh, &planned->model, node, &planned->program, reason);
+    return mesh_training(mesh, &planned->model, node, &planned->program, reason);
 }
 
 static enum err read_program(const struct arguments *arguments, struct planned *planned,
@@ -304,6 +305,7 @@ static enum err read_program(const struct arguments *arguments, struct planned *
 static enum err make_program(const struct arguments *arguments, struct planned *planned,
                              struct reason *reason)
 {
+    planned->mesh = mesh_of(&planned->spec);
     if (arguments->read != NULL)
         TRY(read_program(arguments, planned, reason));
     else
@@ -316,6 +318,25 @@ static enum err make_program(const struct arguments *arguments, struct planned *
         return reason_set(reason, ERR_INVALID,
                           "programs with local steps are not planned: they have one place");
     return ERR_OK;
+}
+
+/* With a delay a worker has so many executors. */
+static uint32_t lanes_of(const struct planned *planned, uint32_t place)
+{
+    const struct program *program = &planned->program;
+    return program->places_count > 1 ? mesh_lanes(&planned->mesh, place, program->microbatches,
+                                                  spec_place_leases(&planned->spec))
+                                     : 1;
+}
+
+static void multiply(struct plan_bytes *bytes, uint32_t lanes, uint32_t leases)
+{
+    bytes->weights *= lanes;
+    bytes->gradients *= lanes;
+    bytes->activations *= lanes;
+    bytes->scratch *= lanes;
+    bytes->device *= lanes;
+    bytes->host *= leases; /* at most: what was sent for each */
 }
 
 static enum err simulate(const struct arguments *arguments, struct planned *planned)
@@ -339,9 +360,12 @@ static enum err simulate(const struct arguments *arguments, struct planned *plan
     planned->places = calloc(planned->program.places_count, sizeof *planned->places);
     if (planned->places == NULL)
         return ERR_NOMEM;
-    for (uint32_t p = 0; p < planned->program.places_count; p++)
+    planned->mesh.places = planned->program.places_count;
+    for (uint32_t p = 0; p < planned->program.places_count; p++) {
         TRY(plan_place(&planned->plan, &planned->program, &planned->result, p,
                        &planned->places[p]));
+        multiply(&planned->places[p], lanes_of(planned, p), spec_place_leases(&planned->spec));
+    }
     return ERR_OK;
 }
 
@@ -399,6 +423,11 @@ static enum err print_json(const struct arguments *arguments, const struct plann
     json_put_array(&writer);
     for (uint32_t p = 0; p < planned->program.places_count; p++)
         json_put_uint(&writer, planned->result.places[p].stored);
+    json_put_end(&writer);
+    json_put_key(&writer, "lanes");
+    json_put_array(&writer);
+    for (uint32_t p = 0; p < planned->program.places_count; p++)
+        json_put_uint(&writer, lanes_of(planned, p));
     json_put_end(&writer);
     json_member_uint(&writer, "peer_bytes", simulate_peer_bytes(&planned->result));
     json_member_uint(&writer, "pulled_bytes", sum_of(planned, offsetof(struct plan_bytes, pulled)));

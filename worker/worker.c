@@ -93,10 +93,10 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         worker_places_carry_out(worker, effect);
         break;
     case AGENT_COMPUTE:
-        worker_compute_begin(worker, &(struct worker_task){effect->ticket, effect->place});
+        worker_compute_begin(worker, effect->lane, &effect->ticket, &effect->place);
         break;
     case AGENT_CANCEL:
-        worker_compute_cancel(worker);
+        worker_compute_cancel(worker, effect->lane);
         break;
     case AGENT_PULL:
         check(effect->server < worker->link_count);
@@ -104,20 +104,22 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         sent_or_lost(worker, effect->server, err);
         break;
     case AGENT_UNIT_READY:
-        worker_compute_ready(worker, effect->unit);
+        worker_compute_ready(worker, effect->lane, effect->unit);
         break;
     case AGENT_UNIT_ACKED:
-        worker_compute_acked(worker, effect->unit);
+        worker_compute_acked(worker, effect->lane, effect->unit);
         break;
     case AGENT_PUSH:
         check(effect->server < worker->link_count);
-        push_cost_push(&worker->push_cost, worker_now_ms(), push_bytes(&effect->push));
-        err = push_send(run->executor, run->async ? &run->pushing : NULL, &run->model,
-                        worker->links[effect->server].stream, &effect->push);
+        if (effect->lane == 0)
+            push_cost_push(&worker->push_cost, worker_now_ms(), push_bytes(&effect->push));
+        err = push_send(run->executors[effect->lane], run->async ? &run->pushing : NULL,
+                        &run->model, worker->links[effect->server].stream, &effect->push);
         sent_or_lost(worker, effect->server, err);
         break;
     case AGENT_COMPLETE:
-        note_push_cost(worker, &effect->complete);
+        if (effect->lane == 0)
+            note_push_cost(worker, &effect->complete);
         worker_call_complete(worker, &effect->complete);
         break;
     case AGENT_LEAVE:
@@ -138,6 +140,7 @@ static void on_from_shard(struct worker *worker, uint32_t server, const struct f
                           const struct rpc_message *bytes)
 {
     struct agent *agent = worker->agent;
+    uint32_t lane;
     switch (message->kind) {
     case FROM_SHARD_WELCOME:
         agent_stream_up(agent, worker_now_ms(), server, message->welcome.boot);
@@ -146,8 +149,8 @@ static void on_from_shard(struct worker *worker, uint32_t server, const struct f
         agent_acked(agent, worker_now_ms(), server, &message->ack);
         break;
     case FROM_SHARD_WEIGHTS:
-        if (agent_weights(agent, worker_now_ms(), server, &message->weights))
-            pull_receive(worker->run.executor, &worker->run.model, message, bytes->slices,
+        if (agent_weights(agent, worker_now_ms(), server, &message->weights, &lane))
+            pull_receive(worker->run.executors[lane], &worker->run.model, message, bytes->slices,
                          bytes->slice_count);
         break;
     case FROM_SHARD_REFUSAL:
@@ -231,22 +234,23 @@ static void on_cloud(struct worker *worker, enum notice_verdict verdict, const c
 static void note_failure(struct worker *worker, const struct agent_result *result)
 {
     const struct worker_run *run = &worker->run;
+    const struct executor *executor = run->executors[result->lane];
     enum err err = result->err;
     if (err == ERR_OK || err == ERR_CANCELLED)
         return;
-    if (run->executor == NULL)
+    if (executor == NULL)
         reason_set(&worker->failure, err, "place %u: %s", run->stage, run->refused.text);
     else if (result->blamed != 0)
         reason_set(&worker->failure, err, "member %llu has no value for this place",
                    (unsigned long long)result->blamed);
     else
         reason_set(&worker->failure, err, "%s",
-                   err == ERR_IO ? executor_failure(run->executor) : run->samples.failure.text);
+                   err == ERR_IO ? executor_failure(executor) : run->samples.failure.text);
 }
 
-static void note_graphs(struct worker *worker)
+static void note_graphs(struct worker *worker, uint32_t lane)
 {
-    const struct executor *executor = worker->run.executor;
+    const struct executor *executor = worker->run.executors[lane];
     if (worker->graphs_reported || executor == NULL || !executor_refused_graphs(executor))
         return;
     worker->graphs_reported = true;
@@ -360,24 +364,25 @@ static void on_event(struct worker *worker, const struct worker_event *event)
     case EVENT_PLACED:
         if (event->made)
             worker_join_log_memory(worker);
-        agent_placed(worker->agent, worker_now_ms());
+        agent_placed(worker->agent, worker_now_ms(), event->lane);
         break;
     case EVENT_UNREACHABLE:
         agent_unreachable(worker->agent, worker_now_ms(), event->unreachable.attempt,
                           event->unreachable.member);
         break;
     case EVENT_ASKED:
-        agent_asked(worker->agent, worker_now_ms(), event->unit);
+        agent_asked(worker->agent, worker_now_ms(), event->lane, event->unit);
         break;
     case EVENT_GRADIENT:
-        agent_gradient(worker->agent, worker_now_ms(), event->unit, event->node);
+        agent_gradient(worker->agent, worker_now_ms(), event->lane, event->unit, event->node);
         break;
     case EVENT_COMPUTED:
         note_failure(worker, &event->computed.result);
         if (event->computed.result.err == ERR_OK)
             worker_meter_add(worker, &event->computed.place, &event->computed.cost);
-        push_cost_computed(&worker->push_cost, event->computed.compute_ms);
-        note_graphs(worker);
+        if (event->lane == 0)
+            push_cost_computed(&worker->push_cost, event->computed.compute_ms);
+        note_graphs(worker, event->lane);
         agent_computed(worker->agent, worker_now_ms(), &event->computed.result);
         break;
     case EVENT_SIGNAL:
@@ -452,15 +457,20 @@ static enum err attach(struct worker *worker)
 
 static enum err serve_run(struct worker *worker)
 {
-    TRY(thread_start(&worker->compute, "compute", worker_compute_main, worker));
-    while (!worker->stopped) {
+    uint32_t started = 0;
+    enum err err = ERR_OK;
+    while (started < worker->run.lanes && err == ERR_OK) {
+        err = worker_lane_start(&worker->lanes[started]);
+        started += err == ERR_OK ? 1 : 0;
+    }
+    while (err == ERR_OK && !worker->stopped) {
         work(worker);
         if (!worker->stopped)
             wait_for_events(worker, wake_ns(worker));
     }
-    inbox_close(worker->tickets);
-    thread_join(&worker->compute);
-    return worker->stop;
+    while (started > 0)
+        worker_lane_stop(&worker->lanes[--started]);
+    return err == ERR_OK ? worker->stop : err;
 }
 
 /* ---- life ---- */
@@ -521,23 +531,20 @@ static void worker_release(struct worker *worker)
     agent_free(worker->agent);
     worker_run_release(&worker->run);
     inbox_free(worker->inbox);
-    inbox_free(worker->tickets);
-    free(worker->units.ready);
-    free(worker->units.acked);
-    thread_cond_release(&worker->units.changed);
-    thread_mutex_release(&worker->units.mutex);
+    for (uint32_t i = 0; i < AGENT_LANES_MAX; i++)
+        worker_lane_release(&worker->lanes[i]);
+    turn_release(&worker->turn);
 }
 
 static enum err worker_init(struct worker *worker)
 {
     struct inbox_limits events = {sizeof(struct worker_event), EVENTS_MAX};
-    struct inbox_limits tickets = {sizeof(struct worker_task), 2};
     snprintf(worker->leave_reason, sizeof worker->leave_reason, "the run is over");
-    thread_mutex_init(&worker->units.mutex);
-    thread_cond_init(&worker->units.changed);
+    turn_init(&worker->turn);
+    for (uint32_t i = 0; i < AGENT_LANES_MAX; i++)
+        worker_lane_init(&worker->lanes[i], worker, i);
     TRY(rand_system(&worker->jitter, sizeof worker->jitter));
-    TRY(inbox_new(events, &worker->inbox));
-    return inbox_new(tickets, &worker->tickets);
+    return inbox_new(events, &worker->inbox);
 }
 
 static enum err open_channel(struct worker *worker)

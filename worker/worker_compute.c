@@ -4,124 +4,174 @@
 #include "common/scoped.h"
 #include "worker/worker_meter.h"
 
-/* ---- on the compute thread ---- */
+/* ---- on the lane's thread ---- */
+
+/* The lane is about to wait: others may compute meanwhile. */
+static void begin_wait(struct worker_lane *lane)
+{
+    if (lane->waits)
+        return;
+    lane->waits = true;
+    turn_give(&lane->worker->turn);
+}
+
+static void end_wait(struct worker_lane *lane)
+{
+    if (!lane->waits)
+        return;
+    lane->waits = false;
+    turn_take(&lane->worker->turn, lane->number, lane->ticket);
+}
+
+void worker_compute_waits(void *worker, uint32_t lane)
+{
+    begin_wait(&((struct worker *)worker)->lanes[lane]);
+}
+
+static void add_waited(struct worker_lane *lane, uint64_t begin_ns)
+{
+    thread_lock(&lane->units.mutex);
+    lane->units.waited_ns += time_now_ns() - begin_ns;
+    thread_unlock(&lane->units.mutex);
+}
+
+static bool is_true(struct units *units, const bool *said)
+{
+    thread_lock(&units->mutex);
+    bool is = *said;
+    thread_unlock(&units->mutex);
+    return is;
+}
 
 /* Until main has said so of the unit. */
-static enum err wait_for(struct units *units, const bool *said)
+static enum err wait_for(struct worker_lane *lane, const bool *said)
 {
+    struct units *units = &lane->units;
+    if (is_true(units, said))
+        return ERR_OK;
     uint64_t begin_ns = time_now_ns();
+    begin_wait(lane);
     thread_lock(&units->mutex);
     while (!*said && !units->cancelled)
         ignore(thread_wait_locked(&units->changed, &units->mutex, TIME_NEVER)); /* looks again */
     enum err err = *said ? ERR_OK : ERR_CANCELLED;
-    units->waited_ns += time_now_ns() - begin_ns;
     thread_unlock(&units->mutex);
+    end_wait(lane);
+    add_waited(lane, begin_ns);
     return err;
 }
 
 static enum err hook_pull(void *context, uint32_t unit)
 {
-    struct units *units = &((struct worker *)context)->units;
-    return wait_for(units, &units->ready[unit]);
+    struct worker_lane *lane = context;
+    return wait_for(lane, &lane->units.ready[unit]);
 }
 
 static enum err hook_acknowledged(void *context, uint32_t unit)
 {
-    struct units *units = &((struct worker *)context)->units;
-    return wait_for(units, &units->acked[unit]);
+    struct worker_lane *lane = context;
+    return wait_for(lane, &lane->units.acked[unit]);
 }
 
 static enum err hook_ask(void *context, uint32_t unit)
 {
-    struct units *units = &((struct worker *)context)->units;
-    thread_lock(&units->mutex);
-    units->ready[unit] = false;
-    thread_unlock(&units->mutex);
-    worker_post(context, &(struct worker_event){.kind = EVENT_ASKED, .unit = unit});
+    struct worker_lane *lane = context;
+    thread_lock(&lane->units.mutex);
+    lane->units.ready[unit] = false;
+    thread_unlock(&lane->units.mutex);
+    worker_post(lane->worker,
+                &(struct worker_event){.kind = EVENT_ASKED, .lane = lane->number, .unit = unit});
     return ERR_OK;
 }
 
 static enum err hook_push(void *context, uint32_t unit, struct node node)
 {
-    worker_post(context,
-                &(struct worker_event){.kind = EVENT_GRADIENT, .unit = unit, .node = node});
+    struct worker_lane *lane = context;
+    worker_post(lane->worker,
+                &(struct worker_event){
+                    .kind = EVENT_GRADIENT, .lane = lane->number, .unit = unit, .node = node});
     return ERR_OK;
+}
+
+static struct peers_lane *peers_of(const struct worker_lane *lane)
+{
+    return peers_lane(lane->worker->peers, lane->number);
 }
 
 static enum err hook_send(void *context, const struct executor_value *value, const void *memory)
 {
-    struct worker *worker = context;
-    const struct kernels *kernels = worker->run.kernels;
-    if (worker_run_is_host(&worker->run))
-        return peers_give(worker->peers, value, memory);
+    struct worker_lane *lane = context;
+    const struct worker_run *run = &lane->worker->run;
+    if (worker_run_is_host(run))
+        return peers_give(peers_of(lane), value, memory);
     scoped(free_scoped) void *bytes = malloc(value->bytes);
     if (bytes == NULL)
         return ERR_NOMEM;
-    kernels->copy_out(kernels, bytes, memory, value->bytes);
-    return peers_give(worker->peers, value, bytes);
+    run->kernels->copy_out(run->kernels, bytes, memory, value->bytes);
+    return peers_give(peers_of(lane), value, bytes);
 }
 
-static enum err take_value(struct worker *worker, const struct executor_value *value,
+static enum err take_value(struct worker_lane *lane, const struct executor_value *value,
                            void *ret_bytes)
 {
-    struct units *units = &worker->units;
     uint64_t begin_ns = time_now_ns();
-    enum err err = peers_take(worker->peers, value, ret_bytes);
-    thread_lock(&units->mutex);
-    units->waited_ns += time_now_ns() - begin_ns;
-    thread_unlock(&units->mutex);
-    worker->blamed = err == ERR_OK || err == ERR_CANCELLED ? 0 : peers_blamed(worker->peers);
+    enum err err = peers_take(peers_of(lane), value, ret_bytes);
+    end_wait(lane);
+    add_waited(lane, begin_ns);
+    lane->blamed = err == ERR_OK || err == ERR_CANCELLED ? 0 : peers_blamed(peers_of(lane));
     return err;
 }
 
 static enum err hook_receive(void *context, const struct executor_value *value, void *memory)
 {
-    struct worker *worker = context;
-    const struct kernels *kernels = worker->run.kernels;
-    if (worker_run_is_host(&worker->run))
-        return take_value(worker, value, memory);
+    struct worker_lane *lane = context;
+    const struct worker_run *run = &lane->worker->run;
+    if (worker_run_is_host(run))
+        return take_value(lane, value, memory);
     scoped(free_scoped) void *bytes = malloc(value->bytes);
     if (bytes == NULL)
         return ERR_NOMEM;
-    TRY(take_value(worker, value, bytes));
-    kernels->copy_in(kernels, memory, bytes, value->bytes);
+    TRY(take_value(lane, value, bytes));
+    run->kernels->copy_in(run->kernels, memory, bytes, value->bytes);
     return ERR_OK;
 }
 
 static bool hook_cancelled(void *context)
 {
-    struct units *units = &((struct worker *)context)->units;
-    thread_lock(&units->mutex);
-    bool cancelled = units->cancelled;
-    thread_unlock(&units->mutex);
+    struct worker_lane *lane = context;
+    thread_lock(&lane->units.mutex);
+    bool cancelled = lane->units.cancelled;
+    thread_unlock(&lane->units.mutex);
+    if (!cancelled)
+        turn_offer(&lane->worker->turn, lane->number);
     return cancelled;
 }
 
-static uint64_t computed_ms(struct worker *worker, uint64_t begin_ns)
+static uint64_t computed_ms(struct worker_lane *lane, uint64_t begin_ns)
 {
     uint64_t all_ns = time_now_ns() - begin_ns;
-    thread_lock(&worker->units.mutex);
-    uint64_t waited_ns = worker->units.waited_ns;
-    thread_unlock(&worker->units.mutex);
+    thread_lock(&lane->units.mutex);
+    uint64_t waited_ns = lane->units.waited_ns;
+    thread_unlock(&lane->units.mutex);
     return all_ns > waited_ns ? (all_ns - waited_ns) / 1000000 : 0;
 }
 
 /* In a mesh of several places, the executor may be another place's. */
-static enum err take_place(struct worker *worker, const struct place *place)
+static enum err take_place(struct worker_lane *lane, const struct place *place)
 {
+    struct worker_event event = {.kind = EVENT_PLACED, .lane = lane->number};
     if (place->stages <= 1)
         return ERR_OK;
-    struct worker_event event = {.kind = EVENT_PLACED};
-    TRY(worker_run_place(&worker->run, place->stage, &event.made));
-    worker_post(worker, &event);
+    TRY(worker_run_place(&lane->worker->run, place->stage, &event.made));
+    worker_post(lane->worker, &event);
     return ERR_OK;
 }
 
-static void compute_ticket(struct worker *worker, const struct worker_task *task)
+static enum err run_executor(struct worker_lane *lane, struct executor_loss *ret_loss)
 {
-    const struct ticket *ticket = &task->ticket;
+    struct worker_run *run = &lane->worker->run;
     struct executor_hooks hooks = {
-        .context = worker,
+        .context = lane,
         .ask = hook_ask,
         .pull = hook_pull,
         .push = hook_push,
@@ -130,98 +180,164 @@ static void compute_ticket(struct worker *worker, const struct worker_task *task
         .send = hook_send,
         .receive = hook_receive,
     };
-    struct executor_samples samples = samples_source(&worker->run.samples);
-    struct executor_loss loss = {0};
-    struct worker_event event = {.kind = EVENT_COMPUTED};
-    struct agent_result *result = &event.computed.result;
-    uint64_t begin_ns = time_now_ns();
+    const struct executor_samples samples = samples_source(&run->samples);
     worker_meter_hooks(&hooks);
-    worker_meter_begin(worker, ticket);
-    worker->blamed = 0;
-    result->err = take_place(worker, &task->place);
-    if (result->err == ERR_OK && worker->peers != NULL)
-        peers_reach(worker->peers);
-    if (result->err == ERR_OK)
-        result->err = executor_run(worker->run.executor, ticket, &samples, &hooks, &loss);
-    worker_meter_end(worker);
-    if (result->err == ERR_OK)
-        event.computed.cost = worker_meter_cost(worker);
-    event.computed.place = task->place;
-    result->blamed = worker->blamed;
+    return executor_run(run->executors[lane->number], lane->ticket, &samples, &hooks, ret_loss);
+}
+
+/* While the lane has the turn. */
+static void compute_ticket(struct worker_lane *lane, const struct worker_task *task,
+                           struct agent_result *ret_result)
+{
+    struct worker *worker = lane->worker;
+    struct worker_run *run = &worker->run;
+    struct executor_loss loss = {0};
+    run->samples.member = task->member;
+    run->samples.secret = task->secret;
+    worker_meter_begin(lane);
+    lane->blamed = 0;
+    ret_result->err = take_place(lane, &task->place);
+    if (ret_result->err == ERR_OK)
+        ret_result->err = run_executor(lane, &loss);
+    worker_meter_end(lane);
+    ret_result->blamed = lane->blamed;
     if (worker->peers != NULL)
-        peers_sums(worker->peers, &result->sums);
-    if (worker->run.async && ticket->kind == TICKET_TRAIN && result->err == ERR_OK)
-        result->scale =
-            whole_scale(&worker->run.scaling, worker->run.spec.optimizer.clip_norm, loss.samples);
-    result->loss_sum = loss.loss_sum;
-    result->sample_count = loss.samples;
-    result->correct_count = loss.correct;
-    event.computed.compute_ms = computed_ms(worker, begin_ns);
+        peers_sums(peers_of(lane), &ret_result->sums);
+    if (run->async && task->ticket.kind == TICKET_TRAIN && ret_result->err == ERR_OK)
+        ret_result->scale = whole_scale(&run->scaling, run->spec.optimizer.clip_norm, loss.samples);
+    ret_result->loss_sum = loss.loss_sum;
+    ret_result->sample_count = loss.samples;
+    ret_result->correct_count = loss.correct;
+}
+
+static void take_turn(struct worker_lane *lane, const struct worker_task *task)
+{
+    struct worker *worker = lane->worker;
+    struct worker_event event = {.kind = EVENT_COMPUTED,
+                                 .lane = lane->number,
+                                 .computed = {.result.lane = lane->number, .place = task->place}};
+    lane->ticket = &task->ticket;
+    if (worker->peers != NULL)
+        peers_reach(peers_of(lane));
+    turn_take(&worker->turn, lane->number, lane->ticket);
+    uint64_t begin_ns = time_now_ns();
+    compute_ticket(lane, task, &event.computed.result);
+    if (event.computed.result.err == ERR_OK)
+        event.computed.cost = worker_meter_cost(lane);
+    turn_give(&worker->turn);
+    event.computed.compute_ms = computed_ms(lane, begin_ns);
     worker_post(worker, &event);
 }
 
-void worker_compute_main(void *argument)
+static void run_lane(void *argument)
 {
-    struct worker *worker = argument;
+    struct worker_lane *lane = argument;
     struct worker_task task;
     size_t count;
-    check(thread_is_current(&worker->compute));
-    while (inbox_take(worker->tickets, TIME_NEVER, 1, &task, &count) == ERR_OK)
-        compute_ticket(worker, &task);
+    check(thread_is_current(&lane->compute));
+    while (inbox_take(lane->tickets, TIME_NEVER, 1, &task, &count) == ERR_OK)
+        take_turn(lane, &task);
 }
 
 /* ---- on main ---- */
 
-static void units_reset(struct worker *worker)
+static void units_reset(struct worker_lane *lane)
 {
-    thread_lock(&worker->units.mutex);
-    memset(worker->units.ready, 0, worker->run.model.units_count * sizeof *worker->units.ready);
-    memset(worker->units.acked, 0, worker->run.model.units_count * sizeof *worker->units.acked);
-    worker->units.cancelled = false;
-    worker->units.waited_ns = 0;
-    thread_unlock(&worker->units.mutex);
+    thread_lock(&lane->units.mutex);
+    memset(lane->units.ready, 0, lane->worker->run.model.units_count * sizeof *lane->units.ready);
+    memset(lane->units.acked, 0, lane->worker->run.model.units_count * sizeof *lane->units.acked);
+    lane->units.cancelled = false;
+    lane->units.waited_ns = 0;
+    thread_unlock(&lane->units.mutex);
 }
 
-void worker_compute_begin(struct worker *worker, const struct worker_task *task)
+void worker_compute_begin(struct worker *worker, uint32_t number, const struct ticket *ticket,
+                          const struct place *place)
 {
-    const struct ticket *ticket = &task->ticket;
-    units_reset(worker);
-    worker->run.samples.member = worker->member; /* the compute thread waits for its ticket */
-    worker->run.samples.secret = worker->secret;
+    struct worker_lane *lane = &worker->lanes[number];
+    const struct worker_task task = {*ticket, *place, worker->member, worker->secret};
+    units_reset(lane);
     worker->ticket_ms = worker_now_ms();
-    push_cost_begin(&worker->push_cost, UINT32_C(1) << ticket->node.level);
+    if (number == 0)
+        push_cost_begin(&worker->push_cost, UINT32_C(1) << ticket->node.level);
     log_debug(worker->config->logger, "ticket begun", log_uint("step", ticket->step),
               log_uint("slot", node_first(ticket->node)),
-              log_uint("slots", UINT64_C(1) << ticket->node.level), log_uint("kind", ticket->kind));
-    check(inbox_post(worker->tickets, task) == ERR_OK); /* one at a time */
+              log_uint("slots", UINT64_C(1) << ticket->node.level), log_uint("kind", ticket->kind),
+              log_uint("lane", number));
+    check(inbox_post(lane->tickets, &task) == ERR_OK); /* one at a time */
 }
 
-void worker_compute_ready(struct worker *worker, uint32_t unit)
+/* Once in a compute, or each time it is asked for. */
+static void say(struct units *units, bool *ret_said)
 {
-    thread_lock(&worker->units.mutex);
+    thread_lock(&units->mutex);
+    check(!*ret_said);
+    *ret_said = true;
+    thread_wake_all(&units->changed);
+    thread_unlock(&units->mutex);
+}
+
+void worker_compute_ready(struct worker *worker, uint32_t number, uint32_t unit)
+{
+    struct units *units = &worker->lanes[number].units;
     check(unit < worker->run.model.units_count);
-    check(!worker->units.ready[unit]); /* once in a compute, or each time it is asked for */
-    worker->units.ready[unit] = true;
-    thread_wake_all(&worker->units.changed);
-    thread_unlock(&worker->units.mutex);
+    say(units, &units->ready[unit]);
 }
 
-void worker_compute_acked(struct worker *worker, uint32_t unit)
+void worker_compute_acked(struct worker *worker, uint32_t number, uint32_t unit)
 {
-    thread_lock(&worker->units.mutex);
+    struct units *units = &worker->lanes[number].units;
     check(unit < worker->run.model.units_count);
-    check(!worker->units.acked[unit]); /* once in a compute */
-    worker->units.acked[unit] = true;
-    thread_wake_all(&worker->units.changed);
-    thread_unlock(&worker->units.mutex);
+    say(units, &units->acked[unit]);
 }
 
-void worker_compute_cancel(struct worker *worker)
+void worker_compute_cancel(struct worker *worker, uint32_t number)
 {
-    thread_lock(&worker->units.mutex);
-    worker->units.cancelled = true;
-    thread_wake_all(&worker->units.changed);
-    thread_unlock(&worker->units.mutex);
+    struct units *units = &worker->lanes[number].units;
+    thread_lock(&units->mutex);
+    units->cancelled = true;
+    thread_wake_all(&units->changed);
+    thread_unlock(&units->mutex);
     if (worker->peers != NULL)
-        peers_cancel(worker->peers);
+        peers_cancel(peers_lane(worker->peers, number));
+}
+
+/* ---- life ---- */
+
+enum err worker_lane_open(struct worker_lane *lane)
+{
+    const struct inbox_limits tickets = {sizeof(struct worker_task), 2};
+    lane->units.ready = calloc(lane->worker->run.model.units_count, sizeof *lane->units.ready);
+    lane->units.acked = calloc(lane->worker->run.model.units_count, sizeof *lane->units.acked);
+    TRY(inbox_new(tickets, &lane->tickets));
+    return lane->units.ready != NULL && lane->units.acked != NULL ? ERR_OK : ERR_NOMEM;
+}
+
+enum err worker_lane_start(struct worker_lane *lane)
+{
+    char name[16];
+    snprintf(name, sizeof name, lane->number == 0 ? "compute" : "compute %u", lane->number);
+    return thread_start(&lane->compute, name, run_lane, lane);
+}
+
+void worker_lane_stop(struct worker_lane *lane)
+{
+    inbox_close(lane->tickets);
+    thread_join(&lane->compute);
+}
+
+void worker_lane_init(struct worker_lane *lane, struct worker *worker, uint32_t number)
+{
+    *lane = (struct worker_lane){.worker = worker, .number = number};
+    thread_mutex_init(&lane->units.mutex);
+    thread_cond_init(&lane->units.changed);
+}
+
+void worker_lane_release(struct worker_lane *lane)
+{
+    inbox_free(lane->tickets);
+    free(lane->units.ready);
+    free(lane->units.acked);
+    thread_cond_release(&lane->units.changed);
+    thread_mutex_release(&lane->units.mutex);
 }

@@ -12,6 +12,7 @@
 #include "worker/notice_watch.h"
 #include "worker/peers.h"
 #include "worker/push_cost.h"
+#include "worker/turn.h"
 #include "worker/worker_config.h"
 #include "worker/worker_run.h"
 
@@ -39,6 +40,7 @@ struct worker_event {
     enum err err;
     uint64_t origin; /* number of the stream, or of the membership that asked */
     uint32_t server;
+    uint32_t lane; /* of what a compute thread posts */
     union {
         struct {
             uint64_t sequence;   /* of an acquire */
@@ -51,7 +53,7 @@ struct worker_event {
             uint32_t unit;
             struct node node; /* of a gradient */
         };
-        bool made; /* the executor of a place, for this ticket */
+        bool made; /* the lane's executor, for this ticket */
         struct {
             uint64_t attempt, member;
         } unreachable;
@@ -89,11 +91,23 @@ struct units {
 
 /* Of the ticket that is computed (worker_meter.h): moments, and what was taken before it. */
 struct worker_meter {
-    const struct ticket *ticket;
     uint64_t row_ns;            /* when the newest row began */
     uint64_t first_ns, last_ns; /* the first act that computes begins, the newest one ends */
     uint64_t busy_ns;
     uint64_t peer_bytes_before;
+};
+
+/* What computes one ticket after another: a thread, with an executor of the run. */
+struct worker_lane {
+    struct worker *worker;
+    uint32_t number;
+    struct thread compute;
+    struct inbox *tickets; /* into its thread */
+    struct units units;
+    const struct ticket *ticket; /* this and the rest: the thread's; the one at hand */
+    bool waits;                  /* it has given its turn back */
+    uint64_t blamed;             /* whom the newest value did not come from */
+    struct worker_meter meter;
 };
 
 struct worker {
@@ -101,29 +115,27 @@ struct worker {
     struct rpc_loop *loop;
     struct rpc_channel *channel; /* to the coordinator */
     struct inbox *inbox;
-    struct inbox *tickets; /* into the compute thread */
-    struct thread compute;
-    struct units units;
+    struct worker_lane lanes[AGENT_LANES_MAX]; /* run.lanes of them are used */
+    struct turn turn;
+    uint64_t metered_ns; /* who has the turn: up to then time was counted */
     struct worker_run run;
     bool has_run;
     struct agent *agent;
-    struct peers *peers;       /* other places of a mesh; NULL: there are none, or nobody may ask */
-    uint64_t blamed;           /* the compute thread's: whom the newest value did not come from */
-    struct worker_meter meter; /* likewise */
-    uint32_t wire_version;     /* spoken with this coordinator */
-    uint64_t membership;       /* rises with each join */
-    uint64_t stream_count;     /* opened so far */
-    uint64_t member;           /* the newest; 0: none yet */
-    struct proof secret;       /* its own */
+    struct peers *peers;   /* other places of a mesh; NULL: there are none, or nobody may ask */
+    uint32_t wire_version; /* spoken with this coordinator */
+    uint64_t membership;   /* rises with each join */
+    uint64_t stream_count; /* opened so far */
+    uint64_t member;       /* the newest; 0: none yet */
+    struct proof secret;   /* its own */
     uint32_t heartbeat_ms;
     uint64_t heartbeat_at_ms;
     struct worker_link member_link;
     uint32_t link_count;
-    struct worker_link *links; /* one a server */
-    uint64_t ticket_ms;        /* when the newest ticket's compute began */
-    struct push_cost push_cost;
-    struct place computed;  /* the newest ticket's that was, */
-    struct place_cost cost; /* and what the coordinator has not been told of there */
+    struct worker_link *links;  /* one a server */
+    uint64_t ticket_ms;         /* when the newest ticket's compute began */
+    struct push_cost push_cost; /* of the first lane's tickets */
+    struct place computed;      /* the newest ticket's that was, */
+    struct place_cost cost;     /* and what the coordinator has not been told of there */
     char leave_reason[NOTICE_TEXT_BYTES + 32];
     struct rand_state jitter;
     uint64_t memory_logged; /* the most that an executor has taken */

@@ -3,12 +3,13 @@
 
 #include "common/scoped.h"
 #include "worker/worker_calls.h"
+#include "worker/worker_compute.h"
 #include "worker/worker_link.h"
 #include "worker/worker_places.h"
 
 void worker_join_log_memory(struct worker *worker)
 {
-    struct executor_memory memory = executor_memory(worker->run.executor);
+    struct executor_memory memory = executor_memory(worker->run.executors[0]);
     if (memory.total <= worker->memory_logged)
         return;
     worker->memory_logged = memory.total;
@@ -18,7 +19,8 @@ void worker_join_log_memory(struct worker *worker)
              log_uint("local_bytes", memory.local), log_uint("scratch_bytes", memory.scratch),
              log_uint("logits_bytes", memory.logits), log_uint("workspace_bytes", memory.workspace),
              log_uint("total_bytes", memory.total), log_uint("hosted_bytes", memory.hosted),
-             log_uint("kept_bytes", memory.kept));
+             log_uint("kept_bytes", memory.kept),
+             log_uint("lanes", worker_run_lanes(&worker->run, worker->run.stage)));
 }
 
 enum err worker_join_run(struct worker *worker, const struct describe_reply *description)
@@ -37,11 +39,11 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
     };
     TRY(worker_run_open(description, &options, &worker->run, &worker->failure));
     worker->has_run = true;
-    if (worker->run.executor != NULL)
+    if (worker->run.executors[0] != NULL)
         worker_join_log_memory(worker);
     TRY(worker_places_open(worker));
-    worker->units.ready = calloc(worker->run.model.units_count, sizeof *worker->units.ready);
-    worker->units.acked = calloc(worker->run.model.units_count, sizeof *worker->units.acked);
+    for (uint32_t i = 0; i < worker->run.lanes; i++)
+        TRY(worker_lane_open(&worker->lanes[i]));
     struct agent_config agent = {
         .model = &worker->run.model,
         .push_codec = worker->run.push_codec,
@@ -49,11 +51,12 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
         .async = worker->run.async,
         .streamed = worker->run.spec.train.residency.weights == SPEC_STREAMED,
         .mesh = worker->run.spec.mesh,
+        .leases = spec_place_leases(&worker->run.spec),
         .seed = rand_next(&worker->jitter),
     };
-    return worker->units.ready == NULL || worker->units.acked == NULL
-               ? ERR_NOMEM
-               : agent_new(&agent, &worker->agent);
+    for (uint32_t stage = 0; stage < worker->run.mesh.places; stage++)
+        agent.lanes[stage] = worker_run_lanes(&worker->run, stage);
+    return agent_new(&agent, &worker->agent);
 }
 
 static enum err chunk_servers(const struct model *model, const struct describe_reply *description,

@@ -3,14 +3,20 @@
 #include "worker/program/simulate.h"
 #include "worker/trace.h"
 
-void worker_meter_begin(struct worker *worker, const struct ticket *ticket)
+static uint64_t taken_bytes(const struct worker_lane *lane)
 {
-    uint64_t taken = worker->peers != NULL ? peers_bytes(worker->peers) : 0;
-    worker->meter = (struct worker_meter){.ticket = ticket, .peer_bytes_before = taken};
+    struct peers *peers = lane->worker->peers;
+    return peers != NULL ? peers_bytes(peers_lane(peers, lane->number)) : 0;
 }
 
-void worker_meter_end(struct worker *worker)
+void worker_meter_begin(struct worker_lane *lane)
 {
+    lane->meter = (struct worker_meter){.peer_bytes_before = taken_bytes(lane)};
+}
+
+void worker_meter_end(struct worker_lane *lane)
+{
+    const struct worker *worker = lane->worker;
     struct reason reason = {0};
     if (worker->config->trace == NULL || trace_flush(worker->config->trace, &reason) == ERR_OK)
         return;
@@ -20,15 +26,15 @@ void worker_meter_end(struct worker *worker)
 static void row_begins(void *context, const struct program_row *row)
 {
     (void)row;
-    struct worker *worker = context;
-    worker->meter.row_ns = time_now_ns();
+    struct worker_lane *lane = context;
+    lane->meter.row_ns = time_now_ns();
 }
 
 /* The act takes at least so long since it began. A cancelled ticket does not wait. */
-static void pad(struct worker *worker, uint64_t ns)
+static void pad(struct worker_lane *lane, uint64_t ns)
 {
-    struct units *units = &worker->units;
-    uint64_t until_ns = worker->meter.row_ns + ns;
+    struct units *units = &lane->units;
+    uint64_t until_ns = lane->meter.row_ns + ns;
     thread_lock(&units->mutex);
     while (!units->cancelled && time_now_ns() < until_ns)
         ignore(thread_wait_locked(&units->changed, &units->mutex, until_ns)); /* looks again */
@@ -38,14 +44,16 @@ static void pad(struct worker *worker, uint64_t ns)
 static void row_ends(void *context, const struct program_row *row)
 {
     static const struct simulate_cost any = {1, 1, 1};
-    struct worker *worker = context;
-    struct worker_meter *meter = &worker->meter;
+    struct worker_lane *lane = context;
+    struct worker_meter *meter = &lane->meter;
+    struct trace *trace = lane->worker->config->trace;
+    const struct simulate_cost *costs = lane->worker->run.act_costs;
     bool computes = simulate_act(&any, row->act) > 0;
-    if (computes && worker->run.act_costs != NULL)
-        pad(worker, simulate_act(&worker->run.act_costs[row->unit], row->act));
+    if (computes && costs != NULL)
+        pad(lane, simulate_act(&costs[row->unit], row->act));
     const struct trace_span span = {meter->row_ns, time_now_ns()};
-    if (worker->config->trace != NULL)
-        trace_row(worker->config->trace, meter->ticket, row, span);
+    if (trace != NULL)
+        trace_row(trace, lane->ticket, row, span);
     if (!computes)
         return;
     meter->last_ns = span.end_ns;
@@ -60,18 +68,32 @@ void worker_meter_hooks(struct executor_hooks *hooks)
     hooks->row_ends = row_ends;
 }
 
-struct place_cost worker_meter_cost(const struct worker *worker)
+/* What the executors of the place have taken. */
+static void add_memory(const struct worker_run *run, struct place_cost *cost)
 {
-    const struct worker_meter *meter = &worker->meter;
-    const struct executor_memory memory = executor_memory(worker->run.executor);
-    struct place_cost cost = {
-        .device_bytes = memory.total, .weights_bytes = memory.weights, .host_bytes = memory.hosted};
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX && run->executors[i] != NULL; i++) {
+        const struct executor_memory memory = executor_memory(run->executors[i]);
+        cost->device_bytes += memory.total;
+        cost->weights_bytes += memory.weights;
+        cost->host_bytes += memory.hosted;
+    }
+}
+
+struct place_cost worker_meter_cost(struct worker_lane *lane)
+{
+    struct worker *worker = lane->worker;
+    const struct worker_meter *meter = &lane->meter;
+    struct place_cost cost = {0};
+    add_memory(&worker->run, &cost);
     if (worker_run_is_host(&worker->run)) {
+        uint64_t first_ns =
+            meter->first_ns > worker->metered_ns ? meter->first_ns : worker->metered_ns;
         cost.busy_ns = meter->busy_ns;
-        cost.span_ns = meter->last_ns - meter->first_ns;
+        cost.span_ns = meter->last_ns > first_ns ? meter->last_ns - first_ns : 0;
+        worker->metered_ns = meter->last_ns;
     }
     if (worker->peers != NULL) {
-        cost.peer_bytes = peers_bytes(worker->peers) - meter->peer_bytes_before;
+        cost.peer_bytes = taken_bytes(lane) - meter->peer_bytes_before;
         cost.host_bytes += peers_kept_bytes(worker->peers);
     }
     return cost;

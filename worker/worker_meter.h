@@ -2,20 +2,20 @@
  * `act_ms` of the configuration acts also take longer, to measure schedules on few cores.
  *
  * A ticket's cost goes with its Complete. One whose lease is over before has none: its cost goes
- * with the next of that place, or with Leave. For worker*.c only; of the compute thread where
- * nothing else is said. */
+ * with the next of that place, or with Leave. Of tickets that overlap in several lanes the time is
+ * counted once. For worker*.c only; of a lane's thread that has the turn where nothing else is said. */
 #ifndef ROOST_WORKER_WORKER_METER_H
 #define ROOST_WORKER_WORKER_METER_H
 
 #include "worker/worker_core.h"
 
-/* A ticket begins; it is borrowed until worker_meter_end(). */
-void worker_meter_begin(struct worker *worker, const struct ticket *ticket);
-void worker_meter_end(struct worker *worker);
-/* Sets the hooks of rows; their context is the worker. */
+/* The lane's ticket begins. */
+void worker_meter_begin(struct worker_lane *lane);
+void worker_meter_end(struct worker_lane *lane);
+/* Sets the hooks of rows; their context is the lane. */
 void worker_meter_hooks(struct executor_hooks *hooks);
 /* The ticket was computed. On a GPU, which does the work later than it is given, without times. */
-struct place_cost worker_meter_cost(const struct worker *worker);
+struct place_cost worker_meter_cost(struct worker_lane *lane);
 
 /* ---- main ---- */
 

@@ -1,5 +1,7 @@
 #include "worker/worker_places.h"
 
+#include "worker/worker_compute.h"
+
 enum { PEER_ANSWER_MS = 5000 /* keepalive finds a vanished machine within 9 s */ };
 
 static void log_address(const struct worker *worker)
@@ -36,8 +38,10 @@ enum err worker_places_open(struct worker *worker)
                                           .spec = &worker->run.spec,
                                           .model = &worker->run.model,
                                           .answer_ms = PEER_ANSWER_MS,
+                                          .lanes = worker->run.lanes,
                                           .context = worker,
                                           .unreachable = on_unreachable,
+                                          .waits = worker_compute_waits,
                                           .logger = config->logger};
     TRY(peers_new(&options, &worker->peers, &worker->failure));
     log_address(worker);
@@ -50,8 +54,8 @@ static enum err take_lease(struct worker *worker, const struct agent_effect *eff
     if (worker->peers == NULL)
         return reason_set(&worker->failure, ERR_INVALID,
                           "a place was granted to a worker that nobody can ask");
-    return peers_lease(worker->peers, worker->member, &effect->ticket, &effect->place,
-                       &effect->places);
+    return peers_lease(peers_lane(worker->peers, effect->lane), worker->member, &effect->ticket,
+                       &effect->place, &effect->places);
 }
 
 void worker_places_carry_out(struct worker *worker, const struct agent_effect *effect)

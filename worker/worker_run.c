@@ -65,7 +65,7 @@ static enum err take_act_costs(struct worker_run *run)
         run->act_costs = calloc(units, sizeof *run->act_costs);
     if (run->act_costs == NULL)
         return ERR_NOMEM;
-    TRY(plan_uniform(executor_program(run->executor), run->act_costs));
+    TRY(plan_uniform(executor_program(run->executors[0]), run->act_costs));
     for (uint32_t unit = 0; unit < units; unit++) {
         struct simulate_cost *cost = &run->act_costs[unit];
         cost->forward = cost->forward * run->act_ms * 1000000 / PLAN_FORWARD_TICKS;
@@ -75,8 +75,21 @@ static enum err take_act_costs(struct worker_run *run)
     return ERR_OK;
 }
 
-static enum err open_executor(struct worker_run *run, uint32_t place, struct reason *reason)
+uint32_t worker_run_lanes(const struct worker_run *run, uint32_t stage)
 {
+    const struct spec_train *train = &run->spec.train;
+    uint32_t slots = train->node_slots > 0 ? train->node_slots : 1; /* of the smallest node */
+    uint32_t microbatches =
+        slots * ((train->slot_samples + train->microbatch - 1) / train->microbatch);
+    return has_places(run)
+               ? mesh_lanes(&run->mesh, stage, microbatches, spec_place_leases(&run->spec))
+               : 1;
+}
+
+/* Each gets the same share of the memory. */
+static enum err open_executors(struct worker_run *run, uint32_t place, struct reason *reason)
+{
+    uint32_t lanes = worker_run_lanes(run, place);
     const struct spec_train *train = &run->spec.train;
     struct executor_options options = {
         .kernels = run->kernels,
@@ -86,9 +99,10 @@ static enum err open_executor(struct worker_run *run, uint32_t place, struct rea
         .local = local_settings_of(&run->spec),
         .mesh = has_places(run) ? &run->mesh : NULL,
         .place = place,
-        .memory_max = run->memory_bytes,
+        .memory_max = run->memory_bytes / lanes,
     };
-    TRY(executor_new(&options, &run->executor, reason));
+    for (uint32_t i = 0; i < lanes; i++)
+        TRY(executor_new(&options, &run->executors[i], reason));
     return run->act_ms > 0 ? take_act_costs(run) : ERR_OK;
 }
 
@@ -121,11 +135,14 @@ static enum err open_all(const struct describe_reply *description,
                                               .held_out = description->validation_samples};
     TRY(fingerprint_probe(&probe, &run->fingerprint, reason));
     if (!has_places(run))
-        TRY(open_executor(run, 0, reason));
+        TRY(open_executors(run, 0, reason));
+    for (uint32_t stage = 0; stage < run->mesh.places; stage++)
+        if (worker_run_lanes(run, stage) > run->lanes)
+            run->lanes = worker_run_lanes(run, stage);
     run->async = run->spec.consistency.kind == SPEC_ASYNC;
     if (run->async) {
-        TRY(whole_init(&run->pushing, run->executor, &run->model));
-        TRY(whole_init(&run->scaling, run->executor, &run->model));
+        TRY(whole_init(&run->pushing, run->executors[0], &run->model));
+        TRY(whole_init(&run->scaling, run->executors[0], &run->model));
     }
     run->weights_codec = run->push_codec =
         run->spec.train.precision == SPEC_BF16 ? CODEC_BF16 : CODEC_FP32;
@@ -145,16 +162,26 @@ enum err worker_run_open(const struct describe_reply *description,
     return err;
 }
 
+static void free_executors(struct worker_run *run)
+{
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
+        executor_free(run->executors[i]);
+        run->executors[i] = NULL;
+    }
+}
+
 enum err worker_run_place(struct worker_run *run, uint32_t stage, bool *ret_made)
 {
-    *ret_made = run->executor == NULL || run->stage != stage;
+    *ret_made = run->executors[0] == NULL || run->stage != stage;
     if (!*ret_made)
         return ERR_OK;
-    executor_free(run->executor); /* first: there is memory for one */
-    run->executor = NULL;
+    free_executors(run); /* first: there is memory for one place's */
     run->stage = stage;
     run->refused = (struct reason){0};
-    return open_executor(run, stage, &run->refused);
+    enum err err = open_executors(run, stage, &run->refused);
+    if (err != ERR_OK)
+        free_executors(run);
+    return err;
 }
 
 void worker_run_release(struct worker_run *run)
@@ -162,7 +189,7 @@ void worker_run_release(struct worker_run *run)
     samples_release(&run->samples);
     whole_release(&run->pushing);
     whole_release(&run->scaling);
-    executor_free(run->executor);
+    free_executors(run);
     free(run->act_costs);
     data_free(run->data);
     kernels_free(run->kernels);

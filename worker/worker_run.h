@@ -29,11 +29,12 @@ struct worker_run {
     struct mesh mesh;
     uint64_t memory_bytes; /* of the device, likewise */
     uint32_t act_ms;       /* likewise */
-    /* Of the whole model; with several places of the one that the newest ticket is for, and NULL
-     * before: the compute thread makes it. */
-    struct executor *executor;
-    uint32_t stage;                  /* that it is of */
-    struct reason refused;           /* why the newest one could not be made */
+    uint32_t lanes;        /* tickets that are computed at a time, at most */
+    /* By lane, of the whole model; with several places of the one that the newest ticket is for, and
+     * NULL before: a compute thread makes them. */
+    struct executor *executors[WIRE_LEASES_MAX];
+    uint32_t stage;                  /* that they are of */
+    struct reason refused;           /* why the newest ones could not be made */
     struct simulate_cost *act_costs; /* (units) nanoseconds that acts take at least; NULL: none */
     bool async;
     struct whole pushing; /* async: of the main thread */
@@ -49,9 +50,11 @@ struct worker_run {
 enum err worker_run_open(const struct describe_reply *description,
                          const struct worker_run_options *options, struct worker_run *ret_run,
                          struct reason *reason) MUST_USE;
-/* Makes the executor of that place, unless it is there. The compute thread. The errors of
+/* Makes the executors of that place, unless they are there. One thread at a time. The errors of
  * executor_new(), with the sentence in run->refused. */
 enum err worker_run_place(struct worker_run *run, uint32_t stage, bool *ret_made) MUST_USE;
+/* How many lanes a place of that stage has (mesh_lanes). */
+uint32_t worker_run_lanes(const struct worker_run *run, uint32_t stage);
 void worker_run_release(struct worker_run *run); /* {0} is fine */
 
 /* On a CPU the device's memory is the host's, and an act is done when its call returns. */

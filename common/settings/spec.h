@@ -17,6 +17,7 @@
 #define SPEC_PATH_BYTES 512
 #define SPEC_CORE_BYTES 24
 #define SPEC_TENSOR_MAX 8 /* the default of model.tensor_max */
+#define SPEC_PLACE_LEASES_MAX 8
 
 enum spec_model_kind { SPEC_GPT, SPEC_MLP, SPEC_LLAMA };
 enum spec_activation { SPEC_RELU, SPEC_TANH };
@@ -220,6 +221,14 @@ enum err spec_compare_for_resume(const struct spec *stored, const struct spec *w
                                  struct spec_changes *ret_changes, struct reason *reason) MUST_USE;
 
 /* Derived numbers. */
+/* Leases that a member of a mesh shares at a time (S9): with a delay, steps overlap. */
+static inline uint32_t spec_place_leases(const struct spec *spec)
+{
+    uint64_t leases =
+        spec->consistency.kind == SPEC_DELAY ? spec->consistency.delay + UINT64_C(1) : 1;
+    return leases < SPEC_PLACE_LEASES_MAX ? (uint32_t)leases : SPEC_PLACE_LEASES_MAX;
+}
+
 static inline uint32_t spec_local_steps(const struct spec *spec)
 {
     return spec->consistency.kind == SPEC_LOCAL ? spec->consistency.local_steps : 1;

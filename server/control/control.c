@@ -7,6 +7,7 @@
 #include "common/scoped.h"
 #include "common/time.h"
 #include "server/control/control_effects.h"
+#include "server/control/control_mesh.h"
 #include "server/control/replies.h"
 #include "server/control/run_request.h"
 
@@ -190,6 +191,16 @@ static enum err open_directory(struct control *control, const struct control_run
     return err;
 }
 
+/* It trains as well, with gaps. */
+static void note_small_delay(const struct control *control, const struct spec *spec)
+{
+    uint32_t delay = spec->consistency.delay, enough = control_mesh_delay(spec);
+    if (spec->consistency.kind == SPEC_DELAY && delay > 0 && delay < enough)
+        log_warning(control->config.logger, "the delay is too small to keep all stages busy",
+                    log_uint("delay", delay), log_uint("enough", enough),
+                    log_text("next", "go on"));
+}
+
 /* Gives the core the run, whose facts are stored. */
 static enum err start_stored(struct control *control, uint64_t now_ns, struct control_run *take_run,
                              struct coordinator_past *past, struct reason *reason)
@@ -214,6 +225,7 @@ static enum err start_stored(struct control *control, uint64_t now_ns, struct co
         control_run_free(run);
         return err;
     }
+    note_small_delay(control, &run->spec);
     control_run_free(control->run);
     control->run = run;
     control->costs = (struct costs){0};

@@ -371,12 +371,11 @@ static void carry_out_answer(struct control *control, const struct effect *effec
     enum err err = effect->answer.err;
     struct acquire_reply reply = effect->answer.reply;
     struct peer peers[WIRE_PLACES_MAX];
-    uint64_t attempt;
+    uint64_t attempts[WIRE_LEASES_MAX];
     if (reply.place.stages > 0)
         coordinator_places(control->coordinator, reply.ticket.attempt, peers, &reply.places);
-    reply.leases = &attempt;
-    reply.lease_count =
-        coordinator_lease(control->coordinator, effect->answer.member, &attempt) ? 1 : 0;
+    reply.leases = attempts;
+    reply.lease_count = coordinator_leases(control->coordinator, effect->answer.member, attempts);
     if (err == ERR_OK)
         err = wire_encode_acquire_reply(&reply, &response);
     replies_send(call, err, &response);

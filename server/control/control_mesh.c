@@ -118,3 +118,12 @@ enum err control_mesh_places(const struct spec *spec, const struct model *model,
         free(places);
     return err;
 }
+
+uint32_t control_mesh_delay(const struct spec *spec)
+{
+    const struct spec_train *train = &spec->train;
+    uint32_t slots = train->node_slots > 0 ? train->node_slots : 1;
+    uint32_t microbatches = slots * (train->slot_samples / train->microbatch);
+    uint32_t behind = spec->mesh.stages > 1 ? spec->mesh.stages * spec->mesh.runs - 1 : 0;
+    return (behind + microbatches - 1) / microbatches;
+}

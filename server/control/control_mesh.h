@@ -10,4 +10,8 @@
 enum err control_mesh_places(const struct spec *spec, const struct model *model,
                              struct coordinator_place **ret_places, struct reason *reason) MUST_USE;
 
+/* The smallest delay with which the pipeline does not run empty between leases: d · M >= P − 1 for
+ * M microbatches of a lease and P runs of units. 0: the mesh has one place. */
+uint32_t control_mesh_delay(const struct spec *spec);
+
 #endif

@@ -66,6 +66,7 @@ static void fill_settings(struct control_run *run)
         .place_count = spec->mesh.stages,
         .places = run->places,
         .places_ring = spec->mesh.runs > 1,
+        .place_leases = spec_place_leases(spec),
         .seal = seal_settings_of_spec(spec),
         .parameter_count = run->model.parameters_count,
         .parameters = run->parameters,

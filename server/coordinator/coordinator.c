@@ -523,7 +523,7 @@ enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_OK;
     }
     if (again && places_late(run, member->ticket.attempt))
-        (void)places_lost(coordinator, now_ms, member, false); /* it has never begun */
+        places_leave(coordinator, now_ms, member, member->ticket.attempt);
     member->ticket.attempt = 0;
     members_park(&coordinator->members, member, now_ms + request->wait_ms);
     run_due(coordinator, member->parked_until_ms);
@@ -731,12 +731,11 @@ void coordinator_places(const struct coordinator *coordinator, uint64_t attempt,
     ret_places->number = gang != NULL ? gang->number : gangs->numbers;
 }
 
-bool coordinator_lease(const struct coordinator *coordinator, uint64_t member,
-                       uint64_t *ret_attempt)
+uint32_t coordinator_leases(const struct coordinator *coordinator, uint64_t member,
+                            uint64_t ret_attempts[static WIRE_LEASES_MAX])
 {
     const struct member *found = members_find(&coordinator->members, member);
-    *ret_attempt = found != NULL ? found->lease : 0;
-    return gangs_find(&coordinator->run.gangs, *ret_attempt) != NULL;
+    return found != NULL ? places_leases(&coordinator->run, found, ret_attempts) : 0;
 }
 
 /* ---- what is going on ---- */

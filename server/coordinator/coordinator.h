@@ -118,7 +118,8 @@ struct coordinator_run {
     uint64_t cut_bytes;          /* of all files of a cut, about; 0: not known */
     uint32_t place_count;        /* members that share a ticket; 0 or 1: none do */
     const struct coordinator_place *places;
-    bool places_ring; /* the last place and the first are neighbours as well */
+    bool places_ring;      /* the last place and the first are neighbours as well */
+    uint32_t place_leases; /* that a member shares at a time, at most; 0: 1 */
     struct seal_settings seal;
     uint32_t parameter_count;
     const struct map_parameter *parameters;
@@ -306,9 +307,9 @@ enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
 /* Who computes the lease of that attempt: WIRE_PLACES_MAX peers at most. None: it is over. */
 void coordinator_places(const struct coordinator *coordinator, uint64_t attempt,
                         struct peer *ret_peers, struct places *ret_places);
-/* Whether the member has a place of a lease that is not over, and its attempt. */
-bool coordinator_lease(const struct coordinator *coordinator, uint64_t member,
-                       uint64_t *ret_attempt);
+/* The leases that are not over of which the member has a place; returns their number. */
+uint32_t coordinator_leases(const struct coordinator *coordinator, uint64_t member,
+                            uint64_t ret_attempts[static WIRE_LEASES_MAX]);
 
 /* ---- servers ---- */
 

@@ -33,22 +33,17 @@ uint64_t gangs_next_id(const struct gangs *gangs)
     return GANG_IDS + gangs->ids + 1;
 }
 
-/* S1. Validation of a version is older than the steps behind that version's. */
-static bool is_older(const struct gang *a, const struct gang *b)
+bool gangs_is_older(const struct gang *a, const struct gang *b)
 {
     if (a->copy != b->copy)
         return b->copy;
-    if (a->ticket.step != b->ticket.step)
-        return a->ticket.step < b->ticket.step;
-    if (a->ticket.kind != b->ticket.kind)
-        return a->ticket.kind < b->ticket.kind;
-    return node_first(a->ticket.node) < node_first(b->ticket.node);
+    return ticket_is_older(&a->ticket, &b->ticket);
 }
 
 static void insert(struct gangs *gangs, struct gang *gang)
 {
     uint32_t at = gangs->count++;
-    for (; at > 0 && is_older(gang, gangs->list[at - 1]); at--)
+    for (; at > 0 && gangs_is_older(gang, gangs->list[at - 1]); at--)
         gangs->list[at] = gangs->list[at - 1];
     gangs->list[at] = gang;
 }
@@ -188,7 +183,7 @@ void gangs_check(const struct gangs *gangs)
     for (uint32_t i = 0; i < gangs->count; i++) {
         check_gang(gangs, gangs->list[i]);
         late += gangs->list[i]->late ? 1 : 0;
-        check(i == 0 || !is_older(gangs->list[i], gangs->list[i - 1])); /* 1 */
+        check(i == 0 || !gangs_is_older(gangs->list[i], gangs->list[i - 1])); /* 1 */
     }
     check(late == gangs->late_count);
 }

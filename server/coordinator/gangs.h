@@ -64,6 +64,8 @@ bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint6
 /* False: the place is not that member's, or was done before. */
 bool gangs_done(struct gang *gang, uint32_t stage, uint64_t member);
 
+/* S1. Validation of a version is older than the steps behind that version's. */
+bool gangs_is_older(const struct gang *a, const struct gang *b);
 /* The oldest with an empty place; NULL: there is none. */
 struct gang *gangs_oldest_empty(const struct gangs *gangs);
 /* All empty places. */

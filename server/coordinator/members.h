@@ -68,10 +68,10 @@ struct member {
     uint64_t confirmed; /* an audit of the step before this one agreed; 0: none did (audits.h) */
     /* Its newest acquire. */
     uint64_t sequence;
-    struct ticket ticket; /* the answer's ticket; attempt 0: none was given */
-    uint64_t lease;       /* attempt of its newest place's lease, over or not (places.h) */
-    uint32_t stage;       /* of that place; UINT32_MAX: it had none */
-    bool parked;          /* the acquire waits */
+    struct ticket ticket;             /* the answer's ticket; attempt 0: none was given */
+    uint64_t leases[WIRE_LEASES_MAX]; /* attempts of its places' leases, over or not (places.h) */
+    uint32_t stage;                   /* of these places; UINT32_MAX: it had none */
+    bool parked;                      /* the acquire waits */
     uint64_t parked_until_ms;
     struct ring line; /* of those who are parked */
     uint64_t due_ms;  /* no later than when it lapses or has waited long enough */

@@ -25,22 +25,75 @@ bool places_late(const struct run *run, uint64_t attempt)
     return gang != NULL && gang->late;
 }
 
+/* Of the lease, if the member has a place of it; else NULL. */
+static struct gang *gang_of(const struct run *run, const struct member *member, uint64_t attempt)
+{
+    struct gang *gang = gangs_find(&run->gangs, attempt);
+    return gang != NULL && gang->places[member->stage].member == member->id ? gang : NULL;
+}
+
+uint32_t places_leases(const struct run *run, const struct member *member,
+                       uint64_t ret_attempts[static WIRE_LEASES_MAX])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
+        if (gang_of(run, member, member->leases[i]) != NULL)
+            ret_attempts[count++] = member->leases[i];
+    return count;
+}
+
+static uint32_t count_leases(const struct run *run, const struct member *member)
+{
+    uint64_t attempts[WIRE_LEASES_MAX];
+    return places_leases(run, member, attempts);
+}
+
 bool places_hold(const struct run *run, const struct member *member)
 {
-    const struct gang *gang = gangs_find(&run->gangs, member->lease);
-    return gang != NULL && !gang->late && member->ticket.attempt == member->lease;
+    const struct gang *gang = gang_of(run, member, member->ticket.attempt);
+    return gang != NULL && !gang->late;
 }
 
 bool places_computes(const struct run *run, const struct member *member)
 {
-    const struct gang *gang = gangs_find(&run->gangs, member->lease);
-    return gang != NULL && gang->places[member->stage].member == member->id &&
-           !gang->places[member->stage].done;
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
+        const struct gang *gang = gang_of(run, member, member->leases[i]);
+        if (gang != NULL && !gang->places[member->stage].done)
+            return true;
+    }
+    return false;
 }
 
-static bool is_free(const struct run *run, const struct member *member)
+/* S9: leases that it may share at a time. */
+static uint32_t leases_max(const struct run *run)
 {
-    return may_compute(member) && gangs_find(&run->gangs, member->lease) == NULL;
+    return run->settings.place_leases > 0 ? run->settings.place_leases : 1;
+}
+
+/* It may have one more place. */
+static bool has_room(const struct run *run, const struct member *member)
+{
+    return may_compute(member) && count_leases(run, member) < leases_max(run);
+}
+
+/* Remembers a lease in the place of the oldest one that the member has no place of. */
+static void note_lease(const struct run *run, struct member *member, uint64_t attempt)
+{
+    uint64_t *oldest = NULL;
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
+        uint64_t *lease = &member->leases[i];
+        if (gang_of(run, member, *lease) == NULL && (oldest == NULL || *lease < *oldest))
+            oldest = lease;
+    }
+    check(oldest != NULL);
+    *oldest = attempt;
+}
+
+static void forget_lease(struct member *member, uint64_t attempt)
+{
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
+        if (member->leases[i] == attempt)
+            member->leases[i] = 0;
 }
 
 /* ---- who may sit where ---- */
@@ -56,33 +109,35 @@ static void begin_seating(const struct run *run, const struct gang *gang,
         ret_seating->line[stage] = gang->places[stage].member;
 }
 
-/* The idle: who is free and asks for work; who waits longest first. `audit`: whose second lease
- * they may have. */
+/* Who asks for work, and shares fewer than `leases`: fewest first, and of equal ones who waits
+ * longest. Who shares some stays at their stage. `audit`: whose second lease they may have. */
 static void add_idle(const struct coordinator *coordinator, const struct audit *audit,
-                     struct seating *seating)
+                     uint32_t leases, struct seating *seating)
 {
-    for (const struct member *member = members_first_parked(&coordinator->members); member != NULL;
-         member = members_next_parked(&coordinator->members, member))
-        if (is_free(&coordinator->run, member) &&
-            (audit == NULL || audits_may_sit(coordinator, audit, member)))
-            seating_add(seating, member->id, member->stage);
+    const struct members *members = &coordinator->members;
+    for (uint32_t count = 0; count < leases; count++)
+        for (const struct member *member = members_first_parked(members); member != NULL;
+             member = members_next_parked(members, member))
+            if (may_compute(member) && count_leases(&coordinator->run, member) == count &&
+                (audit == NULL || audits_may_sit(coordinator, audit, member)))
+                seating_add(seating, member->id, member->stage, count > 0);
 }
 
-/* All others that may have places. */
-static void add_busy(const struct coordinator *coordinator, struct seating *seating)
-{
-    for (uint32_t i = 0; i < coordinator->members.count; i++) {
-        const struct member *member = coordinator->members.list[i];
-        bool idle = member->parked && is_free(&coordinator->run, member);
-        if (may_compute(member) && !idle)
-            seating_add(seating, member->id, member->stage);
-    }
-}
-
-static bool may_fill(const struct seating *seating, uint64_t member)
+/* Whether a place is empty that the member could have; `bound`: of the stage that it has already. */
+static bool has_empty(const struct seating *seating, const struct member *member, bool bound)
 {
     for (uint32_t stage = 0; stage < seating->places; stage++)
-        if (seating->line[stage] == 0 && seating_fits(seating, stage, member))
+        if (seating->line[stage] == 0 && (!bound || stage == member->stage))
+            return true;
+    return false;
+}
+
+/* The same, beside members that it reaches. */
+static bool may_fill(const struct seating *seating, const struct member *member, bool bound)
+{
+    for (uint32_t stage = 0; stage < seating->places; stage++)
+        if (seating->line[stage] == 0 && (!bound || stage == member->stage) &&
+            seating_fits(seating, stage, member->id))
             return true;
     return false;
 }
@@ -98,8 +153,9 @@ static void tell(struct coordinator *coordinator, uint64_t member, uint64_t atte
 
 void places_tell(struct coordinator *coordinator, const struct member *member)
 {
-    if (coordinator->run.gangs.places > 0 && member->ticket.attempt != 0)
-        tell(coordinator, member->id, member->ticket.attempt);
+    for (uint32_t i = 0; coordinator->run.gangs.places > 0 && i < WIRE_LEASES_MAX; i++)
+        if (member->leases[i] != 0)
+            tell(coordinator, member->id, member->leases[i]);
 }
 
 /* S3: its members are free when they have heard so; until then none of them asks for work, or it
@@ -212,8 +268,8 @@ static void seat(struct coordinator *coordinator, uint64_t now_ms, struct gang *
     struct run *run = &coordinator->run;
     const struct coordinator_place *place = &run->settings.places[stage];
     bool train = gang->ticket.kind == TICKET_TRAIN;
+    note_lease(run, member, gang->ticket.attempt);
     gangs_seat(&run->gangs, now_ms, gang, stage, member->id);
-    member->lease = gang->ticket.attempt;
     member->stage = stage;
     member->ticket = gang->ticket;
     member->ticket.member = member->id;
@@ -256,7 +312,7 @@ static void fill(struct coordinator *coordinator, uint64_t now_ms, struct gang *
     uint32_t places = coordinator->run.gangs.places, empty_count = gang->empty_count;
     struct seating seating;
     begin_seating(&coordinator->run, gang, &seating);
-    add_idle(coordinator, NULL, &seating);
+    add_idle(coordinator, NULL, leases_max(&coordinator->run), &seating);
     if (seating_fill(&seating, 0, places))
         empty_count = 0;
     for (uint32_t stage = 0; stage < places && empty_count > 0; stage++)
@@ -291,7 +347,8 @@ static bool is_audited(struct coordinator *coordinator, const struct seating *se
     return lease->kind == TICKET_TRAIN && audits_granted(coordinator, &holder, lease);
 }
 
-/* S1: whole, or to nobody. The second lease of an audit; NULL: what is free. */
+/* S1: whole, or to nobody. The second lease of an audit; NULL: what is free. When nothing is, what is
+ * overdue: for members that share no lease, so for others than its own. */
 static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms, struct audit *audit)
 {
     struct run *run = &coordinator->run;
@@ -299,8 +356,9 @@ static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms, struct
     const struct lease *lease;
     if (audit == NULL && !tickets_any(&run->tickets, now_ms))
         return false;
+    bool copies = audit == NULL && !tickets_free(&run->tickets);
     begin_seating(run, NULL, &seating);
-    add_idle(coordinator, audit, &seating);
+    add_idle(coordinator, audit, copies ? 1 : leases_max(run), &seating);
     if (!seating_fill(&seating, 0, run->gangs.places) ||
         !take_lease(coordinator, now_ms, audit, &lease))
         return false;
@@ -347,39 +405,75 @@ static void log_given_up(struct coordinator *coordinator, const struct gang *gan
                 (unsigned long long)other->ticket.step, node_first(other->ticket.node));
 }
 
-/* Free members that may fill a place of the line, and are expected to ask; *ret_some: others are
- * free. */
-static uint32_t count_able(const struct coordinator *coordinator, const struct seating *seating,
-                           bool *ret_some)
+/* Members with room that may fill a place of the line, and are expected to ask. */
+static uint32_t count_able(const struct coordinator *coordinator, const struct seating *seating)
 {
     uint32_t count = 0;
-    *ret_some = false;
     for (uint32_t i = 0; i < coordinator->members.count; i++) {
         const struct member *member = coordinator->members.list[i];
-        bool able = is_free(&coordinator->run, member);
-        *ret_some = *ret_some || able;
-        count += able && may_fill(seating, member->id) ? 1 : 0;
+        bool bound = count_leases(&coordinator->run, member) > 0;
+        bool able = has_room(&coordinator->run, member);
+        count += able && may_fill(seating, member, bound) ? 1 : 0;
     }
     return count;
 }
 
-static bool has_able(const struct gangs *gangs, const struct gang *gang,
-                     const struct seating *seating)
+/* Of the leases that the member shares, those as old as the gang's: it stays at that stage meanwhile.
+ */
+static uint32_t count_older(const struct run *run, const struct member *member,
+                            const struct gang *gang)
 {
-    for (uint32_t stage = 0; stage < gangs->places; stage++) {
-        uint64_t member = gang->places[stage].member;
-        if (member != 0 && may_fill(seating, member))
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
+        const struct gang *other = gang_of(run, member, member->leases[i]);
+        count += other != NULL && !gangs_is_older(gang, other) ? 1 : 0;
+    }
+    return count;
+}
+
+/* Whether somebody could fill a place of the line, if he reached those beside it. */
+static bool has_apart(const struct coordinator *coordinator, const struct gang *gang,
+                      const struct seating *seating)
+{
+    const struct run *run = &coordinator->run;
+    for (uint32_t i = 0; i < coordinator->members.count; i++) {
+        const struct member *member = coordinator->members.list[i];
+        uint32_t older = count_older(run, member, gang);
+        if (may_compute(member) && gang_of(run, member, gang->ticket.attempt) == NULL &&
+            older < leases_max(run) && has_empty(seating, member, older > 0))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the member of a younger lease is not in the line, and may fill a place of it. */
+static bool is_able(const struct coordinator *coordinator, const struct gang *gang,
+                    const struct seating *seating, const struct member *member)
+{
+    const struct run *run = &coordinator->run;
+    return gang_of(run, member, gang->ticket.attempt) == NULL &&
+           may_fill(seating, member, count_older(run, member, gang) > 0);
+}
+
+static bool has_able(const struct coordinator *coordinator, const struct gang *gang,
+                     const struct seating *seating, const struct gang *younger)
+{
+    for (uint32_t stage = 0; stage < seating->places; stage++) {
+        const struct member *member =
+            members_find(&coordinator->members, younger->places[stage].member);
+        if (member != NULL && is_able(coordinator, gang, seating, member))
             return true;
     }
     return false;
 }
 
 /* Of those that are younger, the youngest with a member who may fill a place of the line; NULL. */
-static struct gang *find_younger(const struct gangs *gangs, const struct gang *gang,
+static struct gang *find_younger(const struct coordinator *coordinator, const struct gang *gang,
                                  const struct seating *seating)
 {
+    const struct gangs *gangs = &coordinator->run.gangs;
     for (uint32_t i = gangs->count; gangs->list[--i] != gang;)
-        if (has_able(gangs, gangs->list[i], seating))
+        if (has_able(coordinator, gang, seating, gangs->list[i]))
             return gangs->list[i];
     return NULL;
 }
@@ -391,18 +485,17 @@ static void make_room(struct coordinator *coordinator, uint64_t now_ms)
     const struct gangs *gangs = &coordinator->run.gangs;
     struct gang *oldest = gangs_oldest_empty(gangs);
     struct seating seating;
-    bool some;
     if (oldest == NULL)
         return;
     begin_seating(&coordinator->run, oldest, &seating);
-    uint32_t able = count_able(coordinator, &seating, &some);
+    uint32_t able = count_able(coordinator, &seating);
     if (able >= oldest->empty_count)
         return;
-    struct gang *younger = find_younger(gangs, oldest, &seating);
+    struct gang *younger = find_younger(coordinator, oldest, &seating);
     if (younger != NULL) {
         log_given_up(coordinator, younger, "an older one needs its members", oldest);
         end_gang(coordinator, now_ms, younger);
-    } else if (able == 0 && (some || gangs->list[gangs->count - 1] != oldest)) {
+    } else if (able == 0 && has_apart(coordinator, oldest, &seating)) {
         log_given_up(coordinator, oldest, "who could fill it does not reach its members", oldest);
         end_gang(coordinator, now_ms, oldest);
     }
@@ -417,8 +510,9 @@ static void forget_unreachable(struct coordinator *coordinator)
     if (run->unreachable.apart_count == 0)
         return;
     begin_seating(run, NULL, &seating);
-    add_idle(coordinator, NULL, &seating);
-    add_busy(coordinator, &seating);
+    for (uint32_t i = 0; i < coordinator->members.count; i++)
+        if (may_compute(coordinator->members.list[i]))
+            seating_add(&seating, coordinator->members.list[i]->id, UINT32_MAX, false);
     if (seating.count < seating.places || seating_fill(&seating, 0, seating.places))
         return;
     effects_log(&coordinator->effects, true,
@@ -435,15 +529,16 @@ static struct gang *find_late(const struct gangs *gangs)
     return i < gangs->count ? gangs->list[i] : NULL;
 }
 
-/* Whether those who are free are enough for a lease, when they ask. */
+/* Whether those who have room are enough for a lease, when they ask. */
 static bool could_lease(const struct coordinator *coordinator)
 {
     struct seating seating;
     begin_seating(&coordinator->run, NULL, &seating);
     for (uint32_t i = 0; i < coordinator->members.count; i++) {
         const struct member *member = coordinator->members.list[i];
-        if (is_free(&coordinator->run, member))
-            seating_add(&seating, member->id, member->stage);
+        if (has_room(&coordinator->run, member))
+            seating_add(&seating, member->id, member->stage,
+                        count_leases(&coordinator->run, member) > 0);
     }
     return seating_fill(&seating, 0, seating.places);
 }
@@ -527,34 +622,48 @@ void places_renamed(struct run *run, uint64_t member, uint64_t as)
 uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
                      bool wrong)
 {
-    struct gang *gang = gangs_find(&coordinator->run.gangs, member->lease);
-    if (gang == NULL)
-        return 0;
-    gang->lost = true;
-    if (wrong)
-        end_gang(coordinator, now_ms, gang);
-    else
-        empty_place(coordinator, now_ms, gang, member->id);
-    return 1;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
+        struct gang *gang = gang_of(&coordinator->run, member, member->leases[i]);
+        if (gang == NULL)
+            continue;
+        count++;
+        gang->lost = true;
+        if (wrong)
+            end_gang(coordinator, now_ms, gang);
+        else
+            empty_place(coordinator, now_ms, gang, member->id);
+    }
+    return count;
 }
 
-/* Whether the member has the place that it means: the same call may come once more when it has
- * another one of the lease, or that one anew. */
-static bool has_place(const struct gang *gang, const struct member *member,
-                      const struct complete_request *request)
+void places_leave(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
+                  uint64_t attempt)
+{
+    struct gang *gang = gang_of(&coordinator->run, member, attempt);
+    if (gang != NULL)
+        empty_place(coordinator, now_ms, gang, member->id);
+}
+
+/* Of the lease, if the member has the place that it means: the same call may come once more when it
+ * has another one of the lease, or that one anew. */
+static struct gang *gang_meant(const struct run *run, const struct member *member,
+                               const struct complete_request *request)
 {
     const struct place *meant = &request->place;
-    const struct gang_place *place = &gang->places[member->stage];
-    return member->lease == request->ticket.attempt && place->member == member->id &&
-           meant->stage == member->stage && meant->tries == place->tries;
+    struct gang *gang = gang_of(run, member, request->ticket.attempt);
+    return gang != NULL && meant->stage == member->stage &&
+                   meant->tries == gang->places[member->stage].tries
+               ? gang
+               : NULL;
 }
 
 const struct gang *places_completes(const struct run *run, const struct member *member,
                                     const struct complete_request *request)
 {
-    const struct gang *gang = gangs_find(&run->gangs, request->ticket.attempt);
-    bool has = gang != NULL && has_place(gang, member, request);
-    return has && !gang->places[member->stage].done && request->outcome == ERR_OK ? gang : NULL;
+    const struct gang *gang = gang_meant(run, member, request);
+    return gang != NULL && !gang->places[member->stage].done && request->outcome == ERR_OK ? gang
+                                                                                           : NULL;
 }
 
 bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
@@ -562,13 +671,13 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
                      struct validation_result *ret_result)
 {
     struct run *run = &coordinator->run;
-    struct gang *gang = gangs_find(&run->gangs, request->ticket.attempt);
-    if (gang == NULL || !has_place(gang, member, request))
+    struct gang *gang = gang_meant(run, member, request);
+    if (gang == NULL)
         return false; /* the lease is over, or the place is another's now */
     if (request->outcome != ERR_OK) {
         if (request->unreachable != 0)
             note_unreachable(coordinator, now_ms, gang, member, request->unreachable);
-        member->lease = 0;
+        forget_lease(member, gang->ticket.attempt);
         empty_place(coordinator, now_ms, gang, member->id);
         return false;
     }

@@ -2,7 +2,9 @@
  *
  * A node is leased whole, to as many idle members as there are places. A member keeps what it
  * produced, and is not idle, until the lease is over: every place is complete, or tickets ended the
- * lease (the step is committed, it lapsed, another attempt was faster, a new generation). A place
+ * lease (the step is committed, it lapsed, another attempt was faster, a new generation). With a
+ * delay a member shares several leases (settings.place_leases), all of one stage: it is idle as long
+ * as it shares fewer, and the idler ones come first (S9). A place
  * that loses its member is empty again, even if it was complete, and whoever fills it begins at the
  * node's start. Empty places come first, the oldest lease's before others'. When nobody idle is
  * there to fill them, the youngest lease is given up for an older one.
@@ -45,9 +47,12 @@ void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct 
  * is over. Returns how many places it had. */
 uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
                      bool wrong);
+/* The member has not begun its place of that lease, and will not. */
+void places_leave(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,
+                  uint64_t attempt);
 /* The member joined again as another; 0: it is gone. */
 void places_renamed(struct run *run, uint64_t member, uint64_t as);
-/* The member hears who shares its newest ticket, or that this lease is over. */
+/* The member hears who shares its leases, and which of them are over. */
 void places_tell(struct coordinator *coordinator, const struct member *member);
 /* S7: time in which a lease waits for a member does not count until it lapses. */
 void places_wait(struct coordinator *coordinator, uint64_t now_ms);
@@ -59,6 +64,9 @@ void places_sweep(struct coordinator *coordinator, uint64_t now_ms);
 bool places_late(const struct run *run, uint64_t attempt);
 /* Whether the member's lease, whose ticket is its newest, goes on, and its step is open. */
 bool places_hold(const struct run *run, const struct member *member);
+/* The leases that the member has a place of; returns their number. */
+uint32_t places_leases(const struct run *run, const struct member *member,
+                       uint64_t ret_attempts[static WIRE_LEASES_MAX]);
 /* Whether the member has a place that is not done. */
 bool places_computes(const struct run *run, const struct member *member);
 /* Whom the run waits for, because too few members are there; "": it does not. */

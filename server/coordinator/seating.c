@@ -1,13 +1,13 @@
 /* A search with a bound. */
 #include "server/coordinator/seating.h"
 
-enum { RANKS = 3 };
+enum { RANKS = 4, NEVER = RANKS };
 
-void seating_add(struct seating *seating, uint64_t member, uint32_t stage)
+void seating_add(struct seating *seating, uint64_t member, uint32_t stage, bool bound)
 {
     if (seating->count < SEATING_CANDIDATES_MAX)
         seating->candidates[seating->count++] =
-            (struct candidate){.member = member, .stage = stage};
+            (struct candidate){.member = member, .stage = stage, .bound = bound};
 }
 
 /* Who sits beside the stage on either side; 0: nobody does. */
@@ -43,9 +43,11 @@ bool seating_beside(const struct seating *seating, uint32_t stage, uint64_t othe
     return beside.members[0] == other || beside.members[1] == other;
 }
 
-/* How much is lost when it takes the stage. */
+/* How much is lost when it takes the stage: work is spread before weights are spared. */
 static uint32_t rank_for(const struct candidate *candidate, uint32_t stage)
 {
+    if (candidate->bound)
+        return candidate->stage == stage ? 3 : NEVER;
     return candidate->stage == stage ? 0 : candidate->stage == UINT32_MAX ? 1 : 2;
 }
 

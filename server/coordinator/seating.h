@@ -1,7 +1,8 @@
 /* Who sits where in a line of places (S1, S7): members for the empty ones, so that no two that are
  * apart (unreachable.h) sit side by side. A stage goes to a member that has its weights, else to
- * one that has none, else to one that has another stage's; of equal ones to the first. Where that
- * leaves a later stage without anybody, the next one is tried.
+ * one that has none, else to one that has another stage's, else to one that computes at that stage
+ * already; of equal ones to the first. Where that leaves a later stage without anybody, the next
+ * one is tried.
  *
  * SEATING_TRIES_MAX bounds the search, which for few members tries all orders: when so many tries
  * were in vain, it says that there is no order. It finds one for certain where the candidates are
@@ -28,13 +29,14 @@ struct seating {
     struct candidate {
         uint64_t member;
         uint32_t stage; /* that it has the weights of; UINT32_MAX: none */
+        bool bound;     /* it computes there already, and has no other stage meanwhile */
         bool seated;
     } candidates[SEATING_CANDIDATES_MAX];
     uint32_t tries; /* that are left */
 };
 
 /* Beyond SEATING_CANDIDATES_MAX nobody more is considered. */
-void seating_add(struct seating *seating, uint64_t member, uint32_t stage);
+void seating_add(struct seating *seating, uint64_t member, uint32_t stage, bool bound);
 /* Whether the member, at that stage, is apart from nobody beside it. */
 bool seating_fits(const struct seating *seating, uint32_t stage, uint64_t member);
 /* Whether the other sits beside that stage. */

@@ -470,6 +470,11 @@ bool tickets_train_free(const struct tickets *tickets)
     return false;
 }
 
+bool tickets_free(const struct tickets *tickets)
+{
+    return tickets->validate.free_count > 0 || tickets_train_free(tickets);
+}
+
 bool tickets_older_free(const struct tickets *tickets, uint64_t step, uint32_t slot)
 {
     for (uint64_t older = tickets->step; older < step && is_open(tickets, older); older++)
@@ -484,12 +489,9 @@ bool tickets_older_free(const struct tickets *tickets, uint64_t step, uint32_t s
 
 bool tickets_any(struct tickets *tickets, uint64_t now_ms)
 {
-    bool any = tickets->validate.free_count > 0;
     if (tickets->leases.count == tickets->settings.leases_max)
         return false;
-    for (uint32_t i = 0; i < tickets->steps && !any; i++)
-        any = train_of(tickets, tickets->step + i)->free_count > 0;
-    return any || tickets_overdue_ms(tickets) <= now_ms;
+    return tickets_free(tickets) || tickets_overdue_ms(tickets) <= now_ms;
 }
 
 bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,

@@ -133,6 +133,8 @@ bool tickets_undo(struct tickets *tickets, uint64_t question, uint64_t step, uin
 bool tickets_train_free(const struct tickets *tickets);
 /* Whether some slot is free that is older than that one of an open step. */
 bool tickets_older_free(const struct tickets *tickets, uint64_t step, uint32_t slot);
+/* Whether a slot of an open step, or a piece to validate, is free. */
+bool tickets_free(const struct tickets *tickets);
 /* Whether tickets_grant() would find something for some member now. */
 bool tickets_any(struct tickets *tickets, uint64_t now_ms);
 /* Gives `member` a lease, workers sharing what is free among `worker_count`. False: nothing for it

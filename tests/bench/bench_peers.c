@@ -64,6 +64,7 @@ static struct peers *worker_make(const struct rounds_case *about, struct mesh *m
                                           .spec = &mesh->spec,
                                           .model = &mesh->model,
                                           .answer_ms = ANSWER_MS,
+                                          .lanes = 1,
                                           .unreachable = on_unreachable,
                                           .logger = &silent};
     struct peers *peers = NULL;
@@ -72,7 +73,8 @@ static struct peers *worker_make(const struct rounds_case *about, struct mesh *m
     check(peers != NULL);
     const struct places places = {1, 1, 2, mesh->peers};
     const struct place place = {.stage = (uint32_t)which, .stages = 2, .ranks = 1};
-    check(peers_lease(peers, 1 + (uint64_t)which, &mesh->ticket, &place, &places) == ERR_OK);
+    check(peers_lease(peers_lane(peers, 0), 1 + (uint64_t)which, &mesh->ticket, &place, &places) ==
+          ERR_OK);
     return peers;
 }
 
@@ -91,7 +93,7 @@ static unsigned serve(const void *context)
     for (uint32_t i = 0; i < WARM + about->passes; i++) {
         const struct executor_value value = value_of(i);
         bytes[i] = (uint8_t)i;
-        check(peers_give(peers, &value, bytes) == ERR_OK);
+        check(peers_give(peers_lane(peers, 0), &value, bytes) == ERR_OK);
     }
     free(bytes);
     return (unsigned)strtoul(strrchr(peers_address(peers), ':') + 1, NULL, 10);
@@ -101,7 +103,7 @@ static void take(struct peers *peers, uint8_t *bytes, uint32_t first, uint32_t e
 {
     for (uint32_t i = first; i < end; i++) {
         const struct executor_value value = value_of(i);
-        check(peers_take(peers, &value, bytes) == ERR_OK);
+        check(peers_take(peers_lane(peers, 0), &value, bytes) == ERR_OK);
     }
 }
 

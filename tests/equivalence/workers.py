@@ -35,8 +35,16 @@ ROWS = (
     ("bf16 on the wire, 1F1B, 4 stages", False),
     ("llama, 1F1B, 4 stages", False),
     ("mlp, 1F1B, 4 stages", False),
+    ("PipeDream-2BW: a delay of 1, 4 stages", False),
+    ("PipeDream with vertical sync: a delay of 3, 4 stages", False),
 )
-QUICK = ("one worker", "interleaved, 4", "ZeRO-3", "mlp")
+# Without a flush: workers compute several leases at a time, which one process does not.
+NO_FLUSH = (
+    ("PipeDream-2BW: a delay of 1, 4 stages", table.GPT, 0, ("--stages", 4), {"consistency.kind": "delay", "consistency.delay": 1}),
+    ("PipeDream with vertical sync: a delay of 3, 4 stages", table.GPT, 0, ("--stages", 4),
+     {"consistency.kind": "delay", "consistency.delay": 3}),
+)
+QUICK = ("one worker", "interleaved, 4", "ZeRO-3", "mlp", "PipeDream-2BW")
 CHURN_STEPS = 8
 
 MESH = {"--stages": "mesh.stage", "--schedule": "mesh.schedule", "--units": "mesh.units",
@@ -75,7 +83,7 @@ def check_resident(peak, technique):
 
 def cells_of(name, measures_idle):
     """What the row prints, and what is measured of it; Failed where it does not hold."""
-    row = next(row for row in table.ROWS if row[0] == name)
+    row = next(row for row in table.ROWS + NO_FLUSH if row[0] == name)
     technique, model, level, words, own = row
     spec, workers = table.spec_of(model), words[words.index("--stages") + 1] if "--stages" in words else 1
     sets = words_of(own)
@@ -85,7 +93,11 @@ def cells_of(name, measures_idle):
     peak = summary["peak_bytes"]
     seen = {"device": peak["device"], "host": peak["host"],
             **{key: summary[f"{key}_bytes"] // table.STEPS for key in ("pulled", "pushed", "peer")}}
-    c.check_equal(seen, table.predicted(spec, level, words, sets, own.get("train.slots", 4)), f"{technique}: bytes")
+    wanted = table.predicted(spec, level, words, sets, own.get("train.slots", 4))
+    if row in NO_FLUSH:  # how many leases' values a worker keeps at once depends on who is when how far
+        c.check(all(has <= most for has, most in zip(seen["host"], wanted["host"])), f"{technique}: {seen['host']} bytes kept")
+        seen["host"] = wanted["host"] = []
+    c.check_equal(seen, wanted, f"{technique}: bytes")
     if not c.QUICK:  # in short it runs under sanitizers too, whose own memory is not ours
         check_resident(peak, technique)
     fixed = [technique, *(f"{seen[key]:,}" for key in ("pulled", "pushed", "peer")), table.listed(seen["device"]),

@@ -30,7 +30,6 @@
     X(COMPLETE_LATE, "complete-late", "a complete of an earlier step counts for the open one")     \
     X(COMPLETE_EARLY, "complete-early", "a worker calls a ticket complete when it is computed")    \
     X(STALE_WEIGHTS, "stale-weights", "a worker computes before a chunk's weights are in place")   \
-    X(FREE_EARLY, "free-early", "a worker frees gradients that servers have not acknowledged")     \
     X(LOST_IS_ACKED, "lost-is-acked", "a worker takes pushes on a broken stream for counted")      \
     X(LOSE_REPORT, "lose-report", "a server does not report again after its link broke")           \
     X(ACK_EARLY, "ack-early", "P12: a server acknowledges what its journal may lose")              \

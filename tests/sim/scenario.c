@@ -342,6 +342,10 @@ static void choose_mesh(struct scenario *scenario)
     struct spec_mesh *mesh = &scenario->spec.mesh;
     if (kind == SPEC_ASYNC || kind == SPEC_LOCAL || scenario->executor || !chance(&random, 33))
         return;
+    if (kind == SPEC_SYNC && chance(&random, 33)) { /* S9 */
+        scenario->spec.consistency.kind = SPEC_DELAY;
+        scenario->spec.consistency.delay = (uint32_t)between(&random, 1, SIM_DELAY_MAX);
+    }
     mesh->stages = (uint32_t)between(&random, 2, SIM_STAGES_MAX);
     mesh->schedule = (enum schedule_kind)rand_below(&random, SCHEDULE_COUNT);
     mesh->runs = mesh->schedule == SCHEDULE_INTERLEAVED ? (uint32_t)between(&random, 1, 3) : 1;

@@ -180,8 +180,7 @@ uint64_t device_slot_us(const struct device *device)
 
 enum err device_free(struct device *device, const struct executor_hooks *hooks, uint32_t unit)
 {
-    if (world.sim->options.mutation != MUTATE_FREE_EARLY)
-        TRY(hooks->acknowledged(hooks->context, unit));
+    TRY(hooks->acknowledged(hooks->context, unit));
     device->final[unit] = false;
     return ERR_OK;
 }

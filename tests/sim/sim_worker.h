@@ -22,13 +22,14 @@ struct early_want {
 struct sim_worker {
     uint32_t index;
     struct process process;
-    struct life *life;    /* NULL: down */
-    bool leaving;         /* it was told to */
-    uint64_t slowness;    /* computing takes so many times longer */
-    struct ticket ticket; /* the newest that it was told to compute */
-    uint64_t waited_us;   /* its loop waited last then … */
-    uint32_t waits;       /* … so often in a row */
-    bool moved;           /* it was told so of a chunk, and does not want the map yet */
+    struct life *life; /* NULL: down */
+    bool leaving;      /* it was told to */
+    uint64_t slowness; /* computing takes so many times longer */
+    uint32_t lane;     /* that was newly told to compute; by lane: */
+    struct ticket tickets[WIRE_LEASES_MAX];
+    uint64_t waited_us; /* its loop waited last then … */
+    uint32_t waits;     /* … so often in a row */
+    bool moved;         /* it was told so of a chunk, and does not want the map yet */
     struct heartbeat {
         uint64_t stream, at_ms, clock_us, stops; /* its clock, and how often it was stopped */
         bool waited;                             /* it joins or leaves, and the loop waited since */

@@ -220,8 +220,10 @@ static void check_gang(struct sim *sim, struct coordinator *core, const struct g
     for (uint32_t stage = 0; stage < core->run.gangs.places; stage++) {
         uint64_t id = gang->places[stage].member;
         const struct member *member = id != 0 ? members_find(&core->members, id) : NULL;
-        if (id != 0 &&
-            (member == NULL || member->lease != gang->ticket.attempt || member->stage != stage))
+        bool knows = false;
+        for (uint32_t i = 0; member != NULL && i < WIRE_LEASES_MAX; i++)
+            knows = knows || member->leases[i] == gang->ticket.attempt;
+        if (id != 0 && (!knows || member->stage != stage))
             sim_violated(sim, 17, "place %u of step %llu is whose who has not got it", stage,
                          (unsigned long long)gang->ticket.step);
     }

@@ -11,6 +11,7 @@
 struct sim;
 struct coordinator;
 struct shard;
+struct sim_worker;
 struct shard_effects;
 struct exchange_stream;
 
@@ -28,6 +29,7 @@ void tables_check_effects(struct sim *sim, struct tables *tables, struct coordin
 void tables_check(struct sim *sim, struct tables *tables, struct coordinator *core);
 /* … and of leases that several members share (watch_places.c). */
 void places_check(struct sim *sim, struct coordinator *core);
+void places_check_lanes(struct sim *sim, const struct sim_worker *worker);
 /* A cut that was awaited has failed. */
 void tables_check_failed(struct sim *sim, const struct coordinator *core, const char *who);
 

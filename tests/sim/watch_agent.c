@@ -84,7 +84,7 @@ static void note_moved(struct sim_worker *worker, const struct agent_answer *ans
 REAL(struct agent_answer, agent_pull_refused, struct agent_traffic *traffic, uint64_t now_ms,
      uint32_t server, const struct pull_refusal *refusal);
 REAL(bool, agent_pull_weights, struct agent_traffic *traffic, uint32_t server,
-     const struct weights *weights);
+     const struct weights *weights, uint32_t *ret_lane);
 
 static struct agent_pull_slot *find_pull(const struct agent_traffic *traffic, uint32_t server,
                                          uint64_t id)
@@ -116,9 +116,9 @@ struct agent_answer __wrap_agent_pull_refused(struct agent_traffic *traffic, uin
 }
 
 bool __wrap_agent_pull_weights(struct agent_traffic *traffic, uint32_t server,
-                               const struct weights *weights)
+                               const struct weights *weights, uint32_t *ret_lane)
 {
-    bool wanted = __real_agent_pull_weights(traffic, server, weights);
+    bool wanted = __real_agent_pull_weights(traffic, server, weights, ret_lane);
     if (worker_here() != NULL && wanted && traffic->servers[server].failures > 0)
         sim_violated(world.sim, 8, "w%u has weights of a server, and counts it as failing",
                      worker_here()->index);

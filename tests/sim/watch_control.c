@@ -5,6 +5,7 @@
 #include "common/scoped.h"
 #include "server/connection.h"
 #include "server/control/control_run.h"
+#include "server/coordinator/places.h"
 #include "server/coordinator/run.h"
 #include "server/disk/order_log.h"
 #include "server/disk/record.h"
@@ -79,8 +80,8 @@ static uint64_t attempt_given(struct coordinator *core, const struct acquire_req
     if (member == NULL || member->sequence != request->sequence || member->ticket.attempt == 0)
         return 0;
     const struct lease *lease = tickets_find(&core->run.tickets, member->ticket.attempt);
-    bool given_up = core->run.gangs.places > 0 && member->lease != member->ticket.attempt;
-    return lease != NULL && !given_up ? lease->attempt : 0;
+    bool holds = core->run.gangs.places == 0 || places_hold(&core->run, member);
+    return lease != NULL && holds ? lease->attempt : 0;
 }
 
 /* Asked again, the answer is the lease already given. */

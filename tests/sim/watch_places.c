@@ -2,6 +2,7 @@
  * its gangs beside what their members keep, who refuses what, and who is named unreachable. */
 #include "common/arena.h"
 #include "common/scoped.h"
+#include "server/coordinator/places.h"
 #include "tests/sim/sim.h"
 #include "worker/agent_core.h"
 #include "worker/outbox.h"
@@ -54,6 +55,18 @@ static bool grants(const struct coordinator *core)
            servers_connected(&core->servers);
 }
 
+/* Whether the member shares leases that are younger than that one, and no other. */
+static bool only_younger(const struct run *run, const struct member *member,
+                         const struct gang *gang)
+{
+    uint64_t attempts[WIRE_LEASES_MAX];
+    uint32_t count = places_leases(run, member, attempts);
+    for (uint32_t i = 0; i < count; i++)
+        if (!gangs_is_older(gang, gangs_find(&run->gangs, attempts[i])))
+            return false;
+    return count > 0;
+}
+
 /* S5: an older lease does not wait for a member while a younger one has some. Where some members
  * are apart (S7), others may be the wrong ones. */
 static void check_room(struct sim *sim, const struct coordinator *core)
@@ -61,13 +74,17 @@ static void check_room(struct sim *sim, const struct coordinator *core)
     const struct run *run = &core->run;
     const struct gangs *gangs = &run->gangs;
     const struct gang *oldest = gangs_oldest_empty(gangs);
-    uint32_t idle = 0;
+    uint64_t attempts[WIRE_LEASES_MAX];
+    uint32_t idle = 0, younger = 0, most = run->settings.place_leases;
     if (oldest == NULL || oldest == gangs->list[gangs->count - 1] || !grants(core) ||
         run->unreachable.apart_count > 0)
         return;
-    for (uint32_t i = 0; i < core->members.count; i++)
-        idle += gangs_find(gangs, core->members.list[i]->lease) == NULL;
-    if (idle < oldest->empty_count)
+    for (uint32_t i = 0; i < core->members.count; i++) {
+        const struct member *member = core->members.list[i];
+        idle += places_leases(run, member, attempts) < (most > 0 ? most : 1);
+        younger += only_younger(run, member, oldest);
+    }
+    if (idle < oldest->empty_count && younger > 0)
         sim_violated(sim, 23, "step %llu slot %u waits for a member, and a younger lease has some",
                      (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node));
 }
@@ -78,6 +95,42 @@ void places_check(struct sim *sim, struct coordinator *core)
     for (uint32_t i = 0; i < gangs->count; i++)
         check_kept(sim, core, gangs->list[i]);
     check_room(sim, core);
+}
+
+/* ---- the worker ---- */
+
+/* The youngest ticket in a lane; NULL: a lane is free, or will be soon. */
+static const struct agent_ticket *youngest_computed(const struct agent_tickets *tickets,
+                                                    const struct agent_ticket *waiting)
+{
+    const struct agent_ticket *youngest = NULL;
+    uint32_t lanes = tickets->config->lanes[waiting->place.stage];
+    for (uint32_t i = 0; i < (lanes > 0 ? lanes : 1); i++) {
+        const struct agent_ticket *ticket = tickets->lanes[i].ticket;
+        if (ticket == NULL)
+            return NULL;
+        if (youngest == NULL || ticket_is_older(&youngest->ticket, &ticket->ticket))
+            youngest = ticket;
+    }
+    return youngest;
+}
+
+/* S9: no lease waits for the lane of a younger one. */
+void places_check_lanes(struct sim *sim, const struct sim_worker *worker)
+{
+    const struct agent_tickets *tickets = &worker->agent->tickets;
+    for (uint32_t i = 0; i < tickets->count; i++) {
+        const struct agent_ticket *waiting = &tickets->all[i], *younger;
+        if (waiting->state != AGENT_TICKET_HELD || waiting->compute_begun ||
+            waiting->place.stages <= 1 || !agent_is_member(worker->agent))
+            continue;
+        younger = youngest_computed(tickets, waiting);
+        if (younger != NULL && ticket_is_older(&waiting->ticket, &younger->ticket))
+            sim_violated(sim, 23, "w%u computes step %llu slot %u, and step %llu slot %u waits",
+                         worker->index, (unsigned long long)younger->ticket.step,
+                         node_first(younger->ticket.node), (unsigned long long)waiting->ticket.step,
+                         node_first(waiting->ticket.node));
+    }
 }
 
 /* ---- who is asked ---- */

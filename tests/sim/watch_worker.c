@@ -53,8 +53,8 @@ static void send_pull(struct sim *sim, struct stream *stream, const struct pull 
               pull->chunk_count, (unsigned long long)pull->version, stream->server,
               (unsigned long long)pull->id);
     note_sent(sim, stream, pull->id, pull->chunk_count);
-    take_message->truth =
-        (struct truth){.generation = worker->ticket.generation, .id = pull->id, .pull = true};
+    take_message->truth = (struct truth){
+        .generation = worker->tickets[worker->lane].generation, .id = pull->id, .pull = true};
     network_send(sim, stream, ACCEPTOR, take_message);
 }
 
@@ -71,10 +71,19 @@ static struct node computed_node(const struct sim *sim, const struct ticket *tic
     return halves && is_half ? node : ticket->node;
 }
 
+/* What the worker was told to compute: in a lane of that attempt, else in the newest. */
+static const struct ticket *pushed_ticket(const struct sim_worker *worker, const struct push *push)
+{
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
+        if (worker->tickets[i].attempt == push->tickets[0].attempt)
+            return &worker->tickets[i];
+    return &worker->tickets[worker->lane];
+}
+
 static void send_push(struct sim *sim, struct stream *stream, const struct push *push,
                       struct message *take_message)
 {
-    const struct ticket *ticket = &sim->workers[stream->worker].ticket;
+    const struct ticket *ticket = pushed_ticket(&sim->workers[stream->worker], push);
     sim_trace(sim, "w%u pushes %u pieces of step %llu node %u:%u to s%u, id %llu", stream->worker,
               push->entry_count, (unsigned long long)push->step, push->node.level, push->node.index,
               stream->server, (unsigned long long)push->id);
@@ -192,17 +201,21 @@ void watch_waited(void)
 
 /* ---- the core ---- */
 
-REAL(void, worker_compute_begin, struct worker *worker, const struct worker_task *task);
+REAL(void, worker_compute_begin, struct worker *worker, uint32_t lane, const struct ticket *ticket,
+     const struct place *place);
 REAL(enum err, worker_link_exchange, struct worker *worker, uint32_t server);
 REAL(uint64_t, agent_wake_ms, const struct agent *agent);
 REAL(void, agent_computed, struct agent *agent, uint64_t now_ms, const struct agent_result *result);
 REAL(void, agent_stream_lost, struct agent *agent, uint64_t now_ms, uint32_t server, enum err err);
 
-void __wrap_worker_compute_begin(struct worker *worker, const struct worker_task *task)
+void __wrap_worker_compute_begin(struct worker *worker, uint32_t lane, const struct ticket *ticket,
+                                 const struct place *place)
 {
-    if (worker_here() != NULL)
-        worker_here()->ticket = task->ticket;
-    __real_worker_compute_begin(worker, task);
+    if (worker_here() != NULL) {
+        worker_here()->lane = lane;
+        worker_here()->tickets[lane] = *ticket;
+    }
+    __real_worker_compute_begin(worker, lane, ticket, place);
 }
 
 enum err __wrap_worker_link_exchange(struct worker *worker, uint32_t server)
@@ -234,6 +247,7 @@ uint64_t __wrap_agent_wake_ms(const struct agent *agent)
         return wake_ms;
     agent_check(agent);
     worker->agent = agent;
+    places_check_lanes(world.sim, worker);
     for (uint32_t i = 0; (stream = rpc_opened(worker->life, STREAM_EXCHANGE, i)) != NULL; i++)
         check_unanswered(world.sim, stream);
     check_wait(world.sim, worker, wake_ms);

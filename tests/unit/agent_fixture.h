@@ -17,6 +17,8 @@ struct agent_fixture {
     bool streamed;
     bool tied;             /* three units, the first and the last of which share a parameter */
     struct spec_mesh mesh; /* of the run */
+    uint32_t leases;       /* in it, at a time; */
+    uint32_t lanes[2];     /* by stage, of two */
     enum codec codec;      /* of weights */
     enum { STILL, GRANTED, PUSHED } begin; /* with a ticket; with one whose gradients are pushed */
     struct model model;
@@ -138,7 +140,8 @@ static inline bool weights(struct agent_fixture *f, const struct agent_effect *p
                                     .version = pull->pull.version,
                                     .chunk_count = pull->pull.chunk_count,
                                     .chunks = pull->pull.chunks};
-    bool wanted = agent_weights(f->agent, f->now_ms, pull->server, &weights);
+    uint32_t lane;
+    bool wanted = agent_weights(f->agent, f->now_ms, pull->server, &weights, &lane);
     look(f);
     return wanted;
 }
@@ -160,7 +163,7 @@ static inline void acked(struct agent_fixture *f, const struct agent_effect *pus
 static inline void gradients(struct agent_fixture *f)
 {
     for (uint32_t unit = f->model.units_count; unit-- > 0;)
-        agent_gradient(f->agent, f->now_ms, unit, ticket_of(1, 0).node);
+        agent_gradient(f->agent, f->now_ms, 0, unit, ticket_of(1, 0).node);
     look(f);
 }
 
@@ -207,6 +210,8 @@ static inline void agent_set_up(struct agent_fixture *f)
                                         .async = f->async,
                                         .streamed = f->streamed,
                                         .mesh = f->mesh,
+                                        .leases = f->leases,
+                                        .lanes = {f->lanes[0], f->lanes[1]},
                                         .weights_codec = f->codec,
                                         .seed = 5};
     assert_int_equal(agent_new(&config, &f->agent), ERR_OK);

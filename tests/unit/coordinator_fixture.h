@@ -32,6 +32,7 @@ struct coordinator_fixture {
     double audit;
     bool async;
     bool staged;           /* two places: each pushes one of two chunks */
+    uint32_t leases;       /* that a member shares: with a delay of one less; 0: 1 */
     bool halves;           /* … of the left half of a node, and the other one of the right half */
     bool stops;            /* an earlier coordinator was told to stop it */
     uint32_t workers;      /* that join: one, or a and b */
@@ -379,6 +380,8 @@ static inline void coordinator_set_up(struct coordinator_fixture *f)
     f->run.cut_every = f->cut_every;
     f->run.audit = f->audit;
     f->run.place_count = f->staged ? 2 : 0;
+    f->run.place_leases = f->leases;
+    f->run.delay = f->leases > 0 ? f->leases - 1 : f->run.delay;
     f->run.places = f->halves ? half_stages : stages;
     f->run.node_slots = f->halves ? 2 : f->run.node_slots;
     if (f->validated) {

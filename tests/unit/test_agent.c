@@ -159,9 +159,10 @@ TEST_F(answers_to_questions_nobody_asked_are_ignored, agent)
     granted(f, sequence, ticket_of(1, 0)); /* the answer that was taken, again */
     assert_int_equal(f->count, 0);
     const uint32_t chunk = 0;
+    uint32_t lane;
     assert_false(agent_weights(
         f->agent, f->now_ms, 0,
-        &(struct weights){.id = 777, .version = 0, .chunk_count = 1, .chunks = &chunk}));
+        &(struct weights){.id = 777, .version = 0, .chunk_count = 1, .chunks = &chunk}, &lane));
     agent_acked(f->agent, f->now_ms, 0, &(struct push_ack){777, ERR_OLD_GENERATION, 0});
     agent_acked(f->agent, f->now_ms, SERVERS, &(struct push_ack){1, ERR_OK, 0});
     agent_refused(f->agent, f->now_ms, 1, &(struct pull_refusal){777, ERR_TOO_LATE});

@@ -193,7 +193,7 @@ TEST_F(nothing_is_computed_before_a_cancelled_compute_has_ended, agent, .begin =
     refused(f, seen(f, AGENT_PULL, 0), ERR_TOO_LATE);
     granted(f, seen(f, AGENT_ACQUIRE, 0)->acquire.sequence, ticket_of(1, 1));
     assert_int_equal(f->count, 0); /* nor pulled: the weights' place is in use */
-    agent_gradient(f->agent, f->now_ms, 1, ticket_of(1, 0).node);
+    agent_gradient(f->agent, f->now_ms, 0, 1, ticket_of(1, 0).node);
     look(f);
     assert_int_equal(f->count, 0); /* the dropped ticket's */
     computed(f, ERR_CANCELLED);

@@ -12,7 +12,8 @@ static bool newest(struct agent_fixture *f, const struct agent_effect *pull)
                                     .chunk_count = pull->pull.chunk_count,
                                     .chunks = pull->pull.chunks,
                                     .versions = versions};
-    bool wanted = agent_weights(f->agent, f->now_ms, pull->server, &weights);
+    uint32_t lane;
+    bool wanted = agent_weights(f->agent, f->now_ms, pull->server, &weights, &lane);
     look(f);
     return wanted;
 }

@@ -39,7 +39,7 @@ static void answered(struct agent_fixture *f, uint64_t sequence, const struct le
 
 static void placed(struct agent_fixture *f)
 {
-    agent_placed(f->agent, f->now_ms);
+    agent_placed(f->agent, f->now_ms, 0);
     look(f);
 }
 
@@ -71,7 +71,7 @@ static void ack_all(struct agent_fixture *f)
 
 static void gradient(struct agent_fixture *f, uint32_t unit, struct node node)
 {
-    agent_gradient(f->agent, f->now_ms, unit, node);
+    agent_gradient(f->agent, f->now_ms, 0, unit, node);
     look(f);
 }
 
@@ -80,7 +80,7 @@ static uint64_t finish_place(struct agent_fixture *f, const struct lease *lease)
 {
     uint32_t stage = lease->reply.place.stage;
     pull_all(f);
-    agent_gradient(f->agent, f->now_ms, stage, lease->reply.ticket.node);
+    agent_gradient(f->agent, f->now_ms, 0, stage, lease->reply.ticket.node);
     agent_computed(
         f->agent, f->now_ms,
         &(struct agent_result){.err = ERR_OK, .sums = {1, {{1, VALUE_FORWARD, true, 1, 77}}}});
@@ -216,8 +216,8 @@ TEST_F(halves_of_a_node_are_pushed_as_nodes_of_their_own, agent,
     answered(f, sequence, &lease);
     placed(f);
     pull_all(f);
-    agent_gradient(f->agent, f->now_ms, 1, (struct node){0, 3});
-    agent_gradient(f->agent, f->now_ms, 0, (struct node){0, 2});
+    agent_gradient(f->agent, f->now_ms, 0, 1, (struct node){0, 3});
+    agent_gradient(f->agent, f->now_ms, 0, 0, (struct node){0, 2});
     look(f);
     assert_int_equal(count(f, AGENT_PUSH), 2 * SERVERS);
     for (uint32_t i = 0; i < 2 * SERVERS; i++) {
@@ -488,4 +488,96 @@ TEST_F(where_all_is_one_place_a_place_is_not_computed, agent)
     lease_make(&lease, f, 0, ATTEMPT);
     answered(f, sequence, &lease);
     assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_SPEC_DIFFERS);
+}
+
+/* ---- several leases (S9) ---- */
+
+#define TWO_LEASES(...) TWO_STAGES, .leases = 2, .lanes = {__VA_ARGS__}
+
+/* Of that step, with the weights of the version before. */
+static void grant_step(struct agent_fixture *f, uint64_t sequence, struct lease *lease,
+                       uint64_t step, uint64_t keeps)
+{
+    lease_make(lease, f, 0, ATTEMPT + step);
+    lease->reply.ticket.step = step;
+    lease->reply.ticket.version = step > 0 ? step - 1 : 0;
+    lease->kept[0] = keeps;
+    lease->reply.lease_count = keeps != 0 ? 1 : 0;
+    answered(f, sequence, lease);
+}
+
+TEST_F(s9_leases_are_computed_beside_each_other, agent, TWO_LEASES(2, 2))
+{
+    struct lease first, second;
+    grant_step(f, start(f).sequence, &first, 1, 0);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->lane, 0);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence; /* at once */
+    placed(f);
+    grant_step(f, sequence, &second, 2, ATTEMPT + 1);
+    assert_int_equal(seen(f, AGENT_LEASE, 0)->lane, 1);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->lane, 1);
+    assert_int_equal(count(f, AGENT_ACQUIRE), 0); /* it has two */
+    agent_placed(f->agent, f->now_ms, 1);
+    look(f);
+    assert_int_equal(count(f, AGENT_PULL),
+                     SERVERS); /* of its own version, as the first one's wait */
+    assert_int_equal(seen(f, AGENT_PULL, 0)->pull.version, 1);
+    pull_all(f);
+    assert_int_equal(seen(f, AGENT_UNIT_READY, 0)->lane, 1);
+    agent_gradient(f->agent, f->now_ms, 1, 0, second.reply.ticket.node);
+    agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_OK, .lane = 1});
+    look(f);
+    assert_int_equal(seen(f, AGENT_PUSH, 0)->lane, 1);
+    assert_int_equal(seen(f, AGENT_PUSH, 0)->push.step, 2);
+    ack_all(f);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.ticket.step, 2);
+}
+
+TEST_F(s9_with_one_lane_a_lease_waits_for_the_older_one, agent, TWO_LEASES(1, 1))
+{
+    struct lease first, second;
+    grant_step(f, start(f).sequence, &first, 1, 0);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    placed(f);
+    grant_step(f, sequence, &second, 2, ATTEMPT + 1);
+    assert_int_equal(count(f, AGENT_COMPUTE), 0);
+    notice(f, &(struct places){.attempt = ATTEMPT + 1, .number = 2}); /* it is over */
+    assert_int_equal(count(f, AGENT_CANCEL), 1);
+    assert_int_equal(count(f, AGENT_COMPUTE), 0);
+    agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_CANCELLED});
+    look(f);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->ticket.step, 2);
+}
+
+/* Else each of two members could wait for a lease that the other one has no lane for. */
+TEST_F(s9_an_older_lease_takes_the_lane_of_a_younger_one, agent, TWO_LEASES(1, 1))
+{
+    struct lease old, young;
+    grant_step(f, start(f).sequence, &young, 2, 0);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    placed(f);
+    grant_step(f, sequence, &old, 1, ATTEMPT + 2); /* its member was lost elsewhere */
+    assert_int_equal(count(f, AGENT_CANCEL), 1);
+    agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_CANCELLED});
+    look(f);
+    assert_int_equal(seen(f, AGENT_LEASE, 0)->ticket.step, 1);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->ticket.step, 1);
+    assert_int_equal(count(f, AGENT_COMPLETE), 0); /* the younger one goes on later: */
+    notice(f, &(struct places){.attempt = ATTEMPT + 1, .number = 2});
+    agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_CANCELLED});
+    look(f);
+    assert_int_equal(seen(f, AGENT_LEASE, 0)->ticket.step, 2); /* with its lane */
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->ticket.step, 2);
+}
+
+TEST_F(s3_a_ticket_ends_with_the_lease_that_an_answer_does_not_name, agent, TWO_LEASES(2, 2))
+{
+    struct lease first, second;
+    grant_step(f, start(f).sequence, &first, 1, 0);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    placed(f);
+    grant_step(f, sequence, &second, 2, 0);
+    assert_int_equal(count(f, AGENT_CANCEL), 1);
+    expect_kept(f, 1);
+    assert_int_equal(count(f, AGENT_COMPLETE), 0);
 }

@@ -4,7 +4,7 @@
 /* The executor has a place for the unit. */
 static void asked(struct agent_fixture *f, uint32_t unit)
 {
-    agent_asked(f->agent, f->now_ms, unit);
+    agent_asked(f->agent, f->now_ms, 0, unit);
     look(f);
 }
 
@@ -98,7 +98,7 @@ static uint32_t acked_unit(const struct agent_fixture *f)
 /* The unit's gradients go out, a message a server. */
 static void push_unit(struct agent_fixture *f, uint32_t unit, struct agent_effect *ret_pushes)
 {
-    agent_gradient(f->agent, f->now_ms, unit, ticket_of(1, 0).node);
+    agent_gradient(f->agent, f->now_ms, 0, unit, ticket_of(1, 0).node);
     look(f);
     assert_int_equal(count(f, AGENT_PUSH), SERVERS);
     for (uint32_t i = 0; i < SERVERS; i++)

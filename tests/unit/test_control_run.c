@@ -2,6 +2,7 @@
 #include "tests/unit/folder.h"
 
 #include "common/files/checkpoint.h"
+#include "server/control/control_mesh.h"
 #include "server/control/control_run.h"
 
 #include <unistd.h>
@@ -96,6 +97,20 @@ TEST_F(the_core_learns_the_spec_and_the_grid, plan)
         chunks += settings->parameters[i].chunk_count;
     assert_int_equal(chunks, f->plan.run->model.chunks_count);
     assert_non_null(strstr(settings->checkpoint_dir, "/checkpoints"));
+}
+
+/* PipeDream: d · M >= P - 1. */
+TEST(the_delay_that_keeps_all_stages_busy)
+{
+    struct spec run = {.train = {.slot_samples = 2, .microbatch = 1},
+                       .mesh = {.stages = 1, .runs = 1}};
+    assert_int_equal(control_mesh_delay(&run), 0);
+    run.mesh.stages = 4;
+    assert_int_equal(control_mesh_delay(&run), 2); /* two microbatches a lease */
+    run.train.node_slots = 2;
+    assert_int_equal(control_mesh_delay(&run), 1);
+    run.mesh.runs = 2; /* of units in each place: eight behind each other */
+    assert_int_equal(control_mesh_delay(&run), 2);
 }
 
 TEST_F(p4_with_a_lossy_codec_the_node_size_is_the_runs, plan)

@@ -65,6 +65,16 @@ static struct places places_now(const struct places_fixture *f, uint64_t attempt
     return places;
 }
 
+/* Its only one. */
+static bool has_lease(const struct places_fixture *f, uint32_t i, uint64_t *ret_attempt)
+{
+    uint64_t attempts[WIRE_LEASES_MAX];
+    uint32_t count = coordinator_leases(f->c.coordinator, f->m[i], attempts);
+    assert_true(count <= 1);
+    *ret_attempt = count > 0 ? attempts[0] : 0;
+    return count > 0;
+}
+
 /* Two ask, and share a lease; the replies are theirs. */
 static void lease(struct places_fixture *f, uint32_t first, uint32_t second,
                   struct acquire_reply ret_replies[static PLACES])
@@ -180,7 +190,7 @@ TEST_F(s3_a_member_is_not_free_until_the_lease_is_over, places, .c.steps = 4)
     ask(f, 0);
     ask(f, 2);
     assert_false(is_answered(f, 0)); /* else it would share a lease with c */
-    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_true(has_lease(f, 0, &attempt));
     assert_int_equal(attempt, replies[0].ticket.attempt);
     done(f, 1, &replies[1], ERR_OK);
     assert_true(hears(f, 1, replies[0].ticket.attempt));
@@ -209,9 +219,9 @@ TEST_F(s4_a_lost_place_is_empty_again_even_if_it_was_done, places, .c.steps = 4)
     assert_true(hears(f, 1, attempt));
     assert_true(places_now(f, attempt, peers).number > number);
     done(f, 1, &replies[1], ERR_OK);
-    assert_true(coordinator_lease(f->c.coordinator, f->m[1], &attempt)); /* c is not done */
+    assert_true(has_lease(f, 1, &attempt)); /* c is not done */
     done(f, 2, &again, ERR_OK);
-    assert_false(coordinator_lease(f->c.coordinator, f->m[1], &attempt));
+    assert_false(has_lease(f, 1, &attempt));
 }
 
 /* Nobody else is there: who gave the place up may have it again. */
@@ -257,7 +267,7 @@ TEST_F(s5_a_younger_lease_is_dissolved_for_an_older_one, places, .c.steps = 4)
     lose(f, 4); /* nobody is free */
     lose(f, 0);
     assert_true(hears(f, 2, young[0].ticket.attempt) && hears(f, 3, young[0].ticket.attempt));
-    assert_false(coordinator_lease(f->c.coordinator, f->m[2], &attempt));
+    assert_false(has_lease(f, 2, &attempt));
     ask(f, 3);
     assert_int_equal(answer(&f->c, f->m[3]).ticket.attempt, old[0].ticket.attempt);
     ask(f, 2);
@@ -272,8 +282,8 @@ TEST_F(s5_an_older_lease_is_never_dissolved, places, .c.steps = 4)
     lease(f, 2, 3, young);
     lose(f, 4);
     lose(f, 3);
-    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
-    assert_true(coordinator_lease(f->c.coordinator, f->m[2], &attempt)); /* it waits */
+    assert_true(has_lease(f, 0, &attempt));
+    assert_true(has_lease(f, 2, &attempt)); /* it waits */
 }
 
 /* A free member is expected to ask. */
@@ -284,7 +294,7 @@ TEST_F(s5_nothing_is_dissolved_while_somebody_is_free, places, .c.steps = 4)
     lease(f, 0, 1, old);
     lease(f, 2, 3, young);
     lose(f, 0);
-    assert_true(coordinator_lease(f->c.coordinator, f->m[2], &attempt));
+    assert_true(has_lease(f, 2, &attempt));
     ask(f, 4);
     assert_int_equal(answer(&f->c, f->m[4]).place.stage, 0);
 }
@@ -295,8 +305,8 @@ TEST_F(s8_a_new_generation_ends_all_leases, places, .c.steps = 4)
     uint64_t attempt;
     lease(f, 0, 1, replies);
     restart_server(&f->c, 0);
-    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
-    assert_false(coordinator_lease(f->c.coordinator, f->m[1], &attempt));
+    assert_false(has_lease(f, 0, &attempt));
+    assert_false(has_lease(f, 1, &attempt));
 }
 
 /* The shards' seals say that a step is done (P1): nobody completed the place. */
@@ -310,7 +320,7 @@ TEST_F(s3_a_committed_step_ends_its_leases, places, .c.steps = 4, .c.whole_steps
     ask(f, 0);
     reduce_all(&f->c, 0);
     assert_true(hears(f, 1, replies[0].ticket.attempt));
-    assert_false(coordinator_lease(f->c.coordinator, f->m[1], &attempt));
+    assert_false(has_lease(f, 1, &attempt));
     assert_true(coordinator_member(f->c.coordinator, 1, &member));
     assert_int_equal(member.slots_done, SLOTS);
     done(f, 1, &replies[1], ERR_TOO_LATE); /* no loss */
@@ -335,7 +345,90 @@ TEST_F(a_faster_copy_ends_the_first_lease, places, .c.steps = 4, .c.whole_steps 
     done(f, 2, &copy[0], ERR_OK);
     done(f, 3, &copy[1], ERR_OK);
     assert_true(hears(f, 0, first[0].ticket.attempt) && hears(f, 1, first[0].ticket.attempt));
-    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_false(has_lease(f, 0, &attempt));
+}
+
+/* ---- several leases of a member (S9) ---- */
+
+TEST_F(s9_a_member_shares_as_many_leases_as_versions_overlap, places, .c.steps = 4, .c.leases = 2)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    uint64_t attempts[WIRE_LEASES_MAX];
+    lease(f, 0, 1, first);
+    lease(f, 1, 0, second); /* who waits longer has another stage already */
+    assert_int_equal(second[0].place.stage, 1);
+    assert_int_equal(second[1].place.stage, 0);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[0], attempts), 2);
+    ask(f, 0);
+    ask(f, 1);
+    assert_false(is_answered(f, 0) || is_answered(f, 1));
+    done(f, 0, &first[0], ERR_OK);
+    assert_false(is_answered(f, 0)); /* S3 */
+    done(f, 1, &first[1], ERR_OK);
+    assert_true(is_answered(f, 0) && is_answered(f, 1));
+}
+
+/* The lost member had a place of each; somebody new has them all, the oldest first. */
+TEST_F(s9_all_places_of_a_lost_member_are_filled, places, .c.steps = 4, .c.leases = 2)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease(f, 0, 1, first);
+    lease(f, 0, 1, second);
+    lose(f, 1);
+    ask(f, 2);
+    assert_int_equal(answer(&f->c, f->m[2]).ticket.attempt, first[0].ticket.attempt);
+    assert_int_equal(answer(&f->c, f->m[2]).place.stage, 1);
+    ask(f, 2);
+    assert_int_equal(answer(&f->c, f->m[2]).ticket.attempt, second[0].ticket.attempt);
+    ask(f, 2);
+    assert_false(is_answered(f, 2));
+}
+
+/* Its members are in both: neither helps the other. */
+TEST_F(s9_a_lease_is_not_given_up_for_one_of_the_same_members, places, .c.steps = 4, .c.leases = 2)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    uint64_t attempts[WIRE_LEASES_MAX];
+    lease(f, 0, 1, first);
+    lease(f, 0, 1, second);
+    for (uint32_t i = 1; i < JOINED; i++)
+        lose(f, i);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[0], attempts), 2);
+}
+
+TEST_F(s5_a_member_of_younger_leases_has_room_for_an_older_one, places, .c.steps = 4, .c.leases = 2)
+{
+    struct acquire_reply old[PLACES], older[PLACES], young[PLACES], youngest[PLACES];
+    lease(f, 0, 1, old);
+    lease(f, 2, 3, older);
+    lease(f, 0, 1, young);
+    lease(f, 2, 3, youngest);
+    lose(f, 4); /* nobody is free */
+    lose(f, 1);
+    assert_true(hears(f, 3, youngest[1].ticket.attempt));
+    ask(f, 3);
+    assert_int_equal(answer(&f->c, f->m[3]).ticket.attempt, old[0].ticket.attempt);
+    assert_int_equal(answer(&f->c, f->m[3]).place.stage, 1);
+}
+
+/* It has room, and would compute the same once more. */
+TEST_F(s9_who_shares_a_lease_gets_no_copy_of_it, places, .c.steps = 4, .c.whole_steps = true,
+       .c.leases = 2)
+{
+    struct acquire_reply first[PLACES], next[PLACES], copy[PLACES];
+    lease(f, 0, 1, first);
+    lease(f, 0, 1, next); /* the step behind */
+    done(f, 0, &next[0], ERR_OK);
+    done(f, 1, &next[1], ERR_OK);
+    f->c.now_ms += LEASE_MS - 1;
+    for (uint32_t i = 0; i < JOINED; i++)
+        assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i]), ERR_OK);
+    f->c.now_ms += 1; /* overdue */
+    ask(f, 0);
+    ask(f, 1);
+    assert_false(is_answered(f, 0) || is_answered(f, 1));
+    lease(f, 2, 3, copy);
+    assert_int_equal(copy[0].ticket.step, first[0].ticket.step);
 }
 
 /* ---- what passed between the places (said.h) ---- */
@@ -525,7 +618,7 @@ static void lease_both(struct places_fixture *f, struct acquire_reply ret_first[
 static bool goes_on(const struct places_fixture *f, uint32_t i)
 {
     uint64_t attempt;
-    return coordinator_lease(f->c.coordinator, f->m[i], &attempt);
+    return has_lease(f, i, &attempt);
 }
 
 /* a has what b gave. */
@@ -858,9 +951,9 @@ TEST_F(s7_a_lease_that_brings_nothing_lapses_as_a_whole, places, .c.steps = 4)
     uint64_t attempt;
     lease(f, 0, 1, replies);
     pass(f, LAPSE_MS - LEASE_MS);
-    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_true(has_lease(f, 0, &attempt));
     pass(f, LEASE_MS);
-    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_false(has_lease(f, 0, &attempt));
 }
 
 TEST_F(s7_a_lapse_starts_anew_when_a_place_is_refilled, places, .c.steps = 4)
@@ -873,9 +966,9 @@ TEST_F(s7_a_lapse_starts_anew_when_a_place_is_refilled, places, .c.steps = 4)
     ask(f, 2);
     assert_true(is_answered(f, 2));
     pass(f, LAPSE_MS - LEASE_MS);
-    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_true(has_lease(f, 0, &attempt));
     pass(f, LEASE_MS);
-    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_false(has_lease(f, 0, &attempt));
 }
 
 /* Else a lease goes on for ever whose other member has forgotten it. */
@@ -889,7 +982,7 @@ TEST_F(s7_a_place_that_is_given_up_does_not_put_the_lapse_off, places, .c.steps 
     ask(f, 2);
     assert_true(is_answered(f, 2));
     pass(f, LEASE_MS);
-    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_false(has_lease(f, 0, &attempt));
 }
 
 /* Exactly as many as there are places, and one is lost. */
@@ -901,7 +994,7 @@ TEST_F(s7_the_time_in_which_a_place_is_empty_does_not_count, places, .c.steps = 
     for (uint32_t i = 1; i < JOINED; i++)
         lose(f, i);
     pass(f, 3 * LAPSE_MS);
-    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_true(has_lease(f, 0, &attempt));
     f->m[1] = join_reached(&f->c, "b");
     f->sequence[1] = 0;
     ask(f, 1);
@@ -964,11 +1057,11 @@ TEST_F(s7_a_lease_that_only_such_members_could_fill_is_leased_anew, places, .c.s
     uint64_t attempt;
     leave_alone(f, old, young);
     lose(f, 4);
-    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_true(has_lease(f, 0, &attempt));
     lose(f, 1);
     assert_true(hears(f, 0, old[0].ticket.attempt));
-    assert_false(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
-    assert_true(coordinator_lease(f->c.coordinator, f->m[2], &attempt));
+    assert_false(has_lease(f, 0, &attempt));
+    assert_true(has_lease(f, 2, &attempt));
     ask(f, 0);
     done(f, 2, &young[0], ERR_OK);
     done(f, 3, &young[1], ERR_OK);
@@ -996,9 +1089,9 @@ TEST_F(s7_no_lease_is_given_up_whose_members_may_not_help, places, .c.steps = 4)
     leave_with_another(f, young);
     lease(f, 2, 3, youngest);
     lose(f, 1);
-    assert_false(coordinator_lease(f->c.coordinator, f->m[4], &attempt));
-    assert_true(coordinator_lease(f->c.coordinator, f->m[2], &attempt));
-    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_false(has_lease(f, 4, &attempt));
+    assert_true(has_lease(f, 2, &attempt));
+    assert_true(has_lease(f, 0, &attempt));
 }
 
 TEST_F(s7_who_is_free_and_may_not_help_is_not_waited_for, places, .c.steps = 4)
@@ -1007,8 +1100,8 @@ TEST_F(s7_who_is_free_and_may_not_help_is_not_waited_for, places, .c.steps = 4)
     uint64_t attempt;
     leave_with_another(f, young);
     lose(f, 1);
-    assert_false(coordinator_lease(f->c.coordinator, f->m[4], &attempt));
-    assert_true(coordinator_lease(f->c.coordinator, f->m[0], &attempt));
+    assert_false(has_lease(f, 4, &attempt));
+    assert_true(has_lease(f, 0, &attempt));
 }
 
 TEST_F(s7_failures_are_forgotten_when_every_order_has_such_a_pair, places, .c.steps = 4)

@@ -50,6 +50,7 @@ static struct peers *make_peers(struct peers_fixture *f, int which)
                                           .spec = &f->mesh.spec,
                                           .model = &f->mesh.model,
                                           .answer_ms = f->answer_ms,
+                                          .lanes = 1,
                                           .context = f,
                                           .unreachable = unreachable,
                                           .logger = &f->logger};
@@ -58,6 +59,11 @@ static struct peers *make_peers(struct peers_fixture *f, int which)
     if (peers_new(&options, &peers, &reason) != ERR_OK)
         fail_msg("%s", reason.text);
     return peers;
+}
+
+static struct peers_lane *lane_of(const struct peers_fixture *f, int which)
+{
+    return peers_lane(f->peers[which], 0);
 }
 
 /* The member's address and certificate, as the coordinator tells them. */
@@ -98,7 +104,7 @@ static void peers_set_up(struct peers_fixture *f)
 static void peers_tear_down(struct peers_fixture *f)
 {
     if (f->taking) { /* the test has failed */
-        peers_cancel(f->peers[TAKES]);
+        peers_cancel(lane_of(f, TAKES));
         thread_join(&f->thread);
     }
     for (int i = 0; i < 2; i++) {
@@ -117,9 +123,9 @@ static void peers_tear_down(struct peers_fixture *f)
 static void grant(struct peers_fixture *f, int which)
 {
     const struct place place = mesh_place(1 + (uint32_t)which);
-    assert_int_equal(
-        peers_lease(f->peers[which], 2 + (uint64_t)which, &f->mesh.ticket, &place, &f->mesh.places),
-        ERR_OK);
+    assert_int_equal(peers_lease(lane_of(f, which), 2 + (uint64_t)which, &f->mesh.ticket, &place,
+                                 &f->mesh.places),
+                     ERR_OK);
 }
 
 static struct executor_value value_of(uint32_t microbatch)
@@ -130,14 +136,14 @@ static struct executor_value value_of(uint32_t microbatch)
 static void give(struct peers_fixture *f, uint32_t microbatch)
 {
     const struct executor_value value = value_of(microbatch);
-    assert_int_equal(peers_give(f->peers[GIVES], &value, f->given), ERR_OK);
+    assert_int_equal(peers_give(lane_of(f, GIVES), &value, f->given), ERR_OK);
 }
 
 static enum err take(struct peers_fixture *f, uint32_t microbatch)
 {
     const struct executor_value value = value_of(microbatch);
     memset(f->taken, 0, VALUE_BYTES);
-    f->err = peers_take(f->peers[TAKES], &value, f->taken);
+    f->err = peers_take(lane_of(f, TAKES), &value, f->taken);
     return f->err;
 }
 
@@ -165,7 +171,7 @@ static enum err end_taking(struct peers_fixture *f)
 static void assert_taken(struct peers_fixture *f, uint64_t times)
 {
     assert_memory_equal(f->taken, f->given, VALUE_BYTES);
-    assert_int_equal(peers_bytes(f->peers[TAKES]), times * VALUE_BYTES);
+    assert_int_equal(peers_bytes(lane_of(f, TAKES)), times * VALUE_BYTES);
 }
 
 /* Given before it is asked for, asked for ahead, and asked for before it is given. */
@@ -203,15 +209,15 @@ TEST_F(both_ends_sum_what_passed, peers)
         give(f, i);
         assert_int_equal(take(f, i), ERR_OK);
     }
-    peers_sums(f->peers[GIVES], &given);
-    peers_sums(f->peers[TAKES], &taken);
+    peers_sums(lane_of(f, GIVES), &given);
+    peers_sums(lane_of(f, TAKES), &taken);
     assert_int_equal(given.count, 1);
     assert_int_equal(taken.count, 1);
     assert_true(given.list[0].given && !taken.list[0].given);
     assert_int_equal(given.list[0].stage, 2);
     assert_int_equal(taken.list[0].stage, 1);
     assert_true(given.list[0].sum == taken.list[0].sum);
-    peers_sums(f->peers[GIVES], &none);
+    peers_sums(lane_of(f, GIVES), &none);
     assert_int_equal(none.count, 0);
 }
 
@@ -237,7 +243,7 @@ static void assert_named(struct peers_fixture *f)
     begin_to_take(f);
     tally_wait(&f->tally, UNREACHABLE, 1);
     assert_int_equal(f->unreachable, 2);
-    peers_cancel(f->peers[TAKES]);
+    peers_cancel(lane_of(f, TAKES));
     assert_int_equal(end_taking(f), ERR_CANCELLED);
     assert_int_equal(take(f, 0), ERR_CANCELLED); /* until the next lease */
 }
@@ -282,7 +288,7 @@ TEST_F(s8_a_peer_of_a_newer_generation_ends_the_wait, peers)
     give(f, 0);
     peers_generation(f->peers[GIVES], GENERATION + 1);
     assert_int_equal(take(f, 0), ERR_OLD_GENERATION);
-    assert_int_equal(peers_blamed(f->peers[TAKES]), 2);
+    assert_int_equal(peers_blamed(lane_of(f, TAKES)), 2);
 }
 
 /* The member is lost while it is waited for; who takes its place is asked. */
@@ -425,8 +431,8 @@ static void assert_lie_is_found(struct peers_fixture *f, size_t bytes, enum err 
              rpc_server_port(f->liar));
     grant(f, TAKES);
     assert_int_equal(take(f, 0), err);
-    assert_int_equal(peers_blamed(f->peers[TAKES]), 2);
-    assert_int_equal(peers_bytes(f->peers[TAKES]), 0);
+    assert_int_equal(peers_blamed(lane_of(f, TAKES)), 2);
+    assert_int_equal(peers_bytes(lane_of(f, TAKES)), 0);
 }
 
 TEST_F(a_value_with_another_digest_is_refused, peers)

@@ -1,6 +1,8 @@
 /* Programs of several places: what the validator refuses, and what the passes add. */
 #include "tests/unit/schedule_fixture.h"
 
+#include "worker/program/mesh.h"
+
 /* "" when the text is a valid program, else what the validator says. */
 static void judged(const char *text, const char *wanted)
 {
@@ -117,6 +119,21 @@ TEST(passes_add_what_a_pipeline_needs)
               (struct passes_options){.offload = true},
               "LOAD,0UNSHARD,0F0,0OFF_OUT0,1UNSHARD,1CLEAR,1F0,1B0,1SUM,1LOSS,1REDUCE_GRAD,"
               "0OFF_IN0,0CLEAR,0B0,0REDUCE_GRAD\n");
+}
+
+/* PipeDream's versions with one microbatch a node; 2BW's two, but for the last place. */
+TEST(a_place_has_a_lane_for_each_lease_between_forward_and_backward)
+{
+    const struct mesh mesh = {.schedule = SCHEDULE_1F1B, .places = 4, .runs = 1};
+    const struct mesh halves = {.schedule = SCHEDULE_CHIMERA, .places = 4, .runs = 1};
+    const uint32_t pipedream[] = {4, 3, 2, 1}, two[] = {2, 2, 2, 1}, chimera[] = {2, 2, 2, 2};
+    for (uint32_t place = 0; place < 4; place++) {
+        assert_int_equal(mesh_lanes(&mesh, place, 1, 4), pipedream[place]);
+        assert_int_equal(mesh_lanes(&mesh, place, 8, 4), two[place]);
+        assert_int_equal(mesh_lanes(&mesh, place, 1, 2), two[place]);
+        assert_int_equal(mesh_lanes(&mesh, place, 1, 1), 1);
+        assert_int_equal(mesh_lanes(&halves, place, 8, 4), chimera[place]);
+    }
 }
 
 /* Each half of a chimera's node is pulled, and pushed, where it is computed. */

@@ -26,7 +26,7 @@ static void seating_tear_down(struct seating_fixture *f)
 static void add(struct seating_fixture *f, uint64_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        seating_add(&f->seating, first + i, UINT32_MAX);
+        seating_add(&f->seating, first + i, UINT32_MAX, false);
 }
 
 static void part(struct seating_fixture *f, uint64_t a, uint64_t b)
@@ -59,12 +59,22 @@ static void check_order(const struct seating_fixture *f)
 
 TEST_F(a_stage_goes_to_who_has_its_weights, seating, .places = 3)
 {
-    seating_add(&f->seating, 1, 2);
-    seating_add(&f->seating, 2, 7); /* of another mesh */
-    seating_add(&f->seating, 3, UINT32_MAX);
-    seating_add(&f->seating, 4, 0);
+    seating_add(&f->seating, 1, 2, false);
+    seating_add(&f->seating, 2, 7, false); /* of another mesh */
+    seating_add(&f->seating, 3, UINT32_MAX, false);
+    seating_add(&f->seating, 4, 0, false);
     assert_true(fill_all(f));
     check_line(f, (const uint64_t[]){4, 3, 1});
+}
+
+TEST_F(who_computes_already_stays_at_its_stage_and_comes_last, seating, .places = 3)
+{
+    seating_add(&f->seating, 1, 2, false);
+    seating_add(&f->seating, 2, 0, true);
+    seating_add(&f->seating, 3, 1, true);
+    seating_add(&f->seating, 4, 1, true);
+    assert_true(fill_all(f));
+    check_line(f, (const uint64_t[]){2, 3, 1}); /* 1 has another's weights, and no work */
 }
 
 TEST_F(those_that_are_apart_do_not_sit_side_by_side, seating, .places = 3)

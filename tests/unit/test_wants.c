@@ -290,6 +290,17 @@ TEST_F(s7_a_peer_that_cannot_be_reached_is_named, wants)
     assert_int_equal(f->now_ms, end_ms);
 }
 
+TEST_F(s7_who_answers_in_another_lane_is_not_named, wants)
+{
+    begin_first(f);
+    f->now_ms += ANSWER_MS - 1;
+    wants_heard(f->wants, f->now_ms, wants_member(f->wants, f->effect.number));
+    f->now_ms += ANSWER_MS - 1;
+    expect_nothing(f);
+    f->now_ms++;
+    expect(f, WANTS_UNREACHABLE, 2);
+}
+
 TEST_F(s7_time_that_the_place_does_not_wait_does_not_count, wants)
 {
     begin_first(f);
