@@ -28,9 +28,14 @@ enum err thread_start(struct thread *thread, const char *name, void (*run)(void 
 void thread_join(struct thread *thread); /* waits for its end; once for each start */
 /* Whether it is the one that asks: one thread owns each object, and its functions check that. */
 bool thread_is_current(const struct thread *thread);
-/* The calling thread gets what others leave of the cores and the disk: for work that nobody waits
- * for while others work. Alone it is as fast as any. */
-void thread_lower_priority(void);
+/* For work that nobody waits for while others work. Alone such a thread is as fast as any. */
+enum thread_share {
+    THREAD_SHARE_SMALL, /* a tenth of an ordinary one's, where others want the core */
+    THREAD_SHARE_IDLE,  /* cores that nobody else wants: others never wait for it, and while they
+                           take all cores it gets next to nothing */
+};
+/* What the calling thread gets of the cores from now on; of the disk it comes last. */
+void thread_lower_priority(enum thread_share share);
 unsigned thread_core_count(void); /* cores that this process may use, at least 1 */
 /* Ends the process on the spot, with that exit status: no thread goes on, nothing is flushed. (Not
  * noreturn: a simulated process is dead when this returns.) */

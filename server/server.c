@@ -7,7 +7,8 @@
  *   rpc …    gRPC's polling threads, one per core: decode requests (service.c) and data messages
  *            (push, pull); post to main's inbox or to a shard's; never wait.
  *   shard …  each owns its chunks; waits for pushes, pulls and commands in its inbox (shards.h).
- *   cuts     writes cuts' files; waits for chunk copies of the shards.
+ *   cuts     writes cuts' files; waits for chunk copies of the shards. `idle writes` and `idle
+ *            digests` do most of that where a core is free, `digests` where none is (cut_writer.c).
  *   order    writes an async run's order log and journal; waits for the shards' gradients.
  *   signals  waits for SIGTERM, SIGINT and SIGHUP; posts an event.
  *

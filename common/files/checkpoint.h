@@ -27,11 +27,11 @@
 #ifndef ROOST_COMMON_FILES_CHECKPOINT_H
 #define ROOST_COMMON_FILES_CHECKPOINT_H
 
-#include "common/digest_thread.h"
 #include "common/file.h"
 #include "common/files/state_digest.h"
 #include "common/model/model.h"
 #include "common/scoped.h"
+#include "common/side_thread.h"
 
 enum {
     CHECKPOINT_SERVERS_MAX = 256,
@@ -74,9 +74,12 @@ enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoin
                                struct checkpoint_arrays arrays,
                                struct checkpoint_writer **ret_writer,
                                struct reason *reason) MUST_USE;
-/* From now on that thread computes the blocks' digests while they are written; it must outlive the
- * writer. */
-void checkpoint_writer_digests(struct checkpoint_writer *writer, struct digest_thread *digests);
+/* The blocks from now on are written by one thread while another one computes their digests. NULL:
+ * the caller does so itself. They must outlive the writer. */
+struct checkpoint_threads {
+    struct side_thread *digests, *writes;
+};
+void checkpoint_writer_threads(struct checkpoint_writer *writer, struct checkpoint_threads threads);
 /* Without finish, nothing stays behind. NULL is fine. */
 void checkpoint_writer_free(struct checkpoint_writer *writer);
 SCOPED_FREE(struct checkpoint_writer, checkpoint_writer_free)

@@ -4,7 +4,7 @@
 struct checkpoint_writer {
     struct file_writer file;
     struct checkpoint_arrays arrays;
-    struct digest_thread *digests; /* NULL: the writer computes them itself */
+    struct checkpoint_threads threads;
     uint32_t count, capacity;
     struct checkpoint_entry *entries;
     uint8_t head[CHECKPOINT_HEAD_BYTES];
@@ -53,9 +53,9 @@ enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoin
     return ERR_OK;
 }
 
-void checkpoint_writer_digests(struct checkpoint_writer *writer, struct digest_thread *digests)
+void checkpoint_writer_threads(struct checkpoint_writer *writer, struct checkpoint_threads threads)
 {
-    writer->digests = digests;
+    writer->threads = threads;
 }
 
 void checkpoint_writer_free(struct checkpoint_writer *writer)
@@ -81,17 +81,50 @@ static enum err reserve_entry(struct checkpoint_writer *writer)
     return ERR_OK;
 }
 
+/* A block on its way: by two threads at once, which share nothing of it but its bytes. */
+struct block_work {
+    struct checkpoint_writer *writer;
+    struct slice block;
+    struct digest digest;
+    struct reason reason;
+    enum err digested, written;
+};
+
+static void digest_block(void *argument)
+{
+    struct block_work *work = argument;
+    work->digested = digest_sha256(work->block, &work->digest);
+}
+
+static void write_bytes(void *argument)
+{
+    struct block_work *work = argument;
+    work->written = file_writer_write(&work->writer->file, work->block, &work->reason);
+}
+
 static enum err write_block(struct checkpoint_writer *writer, struct slice block,
                             struct digest *ret_digest, struct reason *reason)
 {
-    if (writer->digests != NULL)
-        digest_thread_begin(writer->digests, block);
-    enum err err = file_writer_write(&writer->file, block, reason);
-    enum err digested = writer->digests != NULL ? digest_thread_end(writer->digests, ret_digest)
-                                                : digest_sha256(block, ret_digest);
-    if (err == ERR_OK && digested != ERR_OK)
-        return reason_set(reason, digested, "no memory to write %s", writer->file.path);
-    return err;
+    struct checkpoint_threads threads = writer->threads;
+    struct block_work work = {.writer = writer, .block = block};
+    if (threads.digests != NULL)
+        side_thread_begin(threads.digests, digest_block, &work);
+    if (threads.writes != NULL)
+        side_thread_begin(threads.writes, write_bytes, &work);
+    else
+        write_bytes(&work);
+    if (threads.writes != NULL)
+        side_thread_end(threads.writes);
+    if (threads.digests != NULL)
+        side_thread_end(threads.digests);
+    else
+        digest_block(&work);
+    if (work.written != ERR_OK)
+        return reason_set(reason, work.written, "%s", work.reason.text);
+    if (work.digested != ERR_OK)
+        return reason_set(reason, work.digested, "no memory to write %s", writer->file.path);
+    *ret_digest = work.digest;
+    return ERR_OK;
 }
 
 enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk, uint32_t n,

@@ -1,8 +1,13 @@
 /* One thread, a file for each cut in the making: with two shard threads, one may be at the next cut
- * while the other still gives chunks of the last. A second thread computes the blocks' digests
- * while they are written. Both get what training leaves of the cores and the disk
- * (thread_lower_priority()), and a file goes around the page cache (file_writer_direct()): with
- * nothing else to do a cut is as fast as the disk, and steps go on beside it. */
+ * while the other still gives chunks of the last. A file goes around the page cache
+ * (file_writer_direct()), and its blocks' digests are computed while they are written: with nothing
+ * else to do a cut is as fast as the disk.
+ *
+ * Digests and writes are what takes time, and two side threads do them where a core is free: steps
+ * never wait for such a thread, but where others want all cores it stands still. So when a block
+ * takes them too long (late_ms), the cuts' thread does the next ones itself, with a small share of
+ * the cores, for a while (SMALL_TIMES as long), and then tries again. It alone takes locks that
+ * training waits for. */
 #include "server/disk/cut_writer.h"
 
 #include "common/inbox.h"
@@ -12,7 +17,7 @@
 
 #include <string.h>
 
-enum { JOBS_MAX = 4, ITEMS_MAX = 4096, BATCH = 8 };
+enum { JOBS_MAX = 4, ITEMS_MAX = 4096, BATCH = 8, SMALL_TIMES = 20 };
 
 enum cut_item_kind { ITEM_CHUNK, ITEM_PREPARE, ITEM_PRUNE };
 
@@ -43,7 +48,8 @@ struct cut_writer {
 
     /* The thread's own. */
     struct prepared *run; /* a reference; NULL: no run yet */
-    struct digest_thread *digests;
+    struct checkpoint_threads idle, small;
+    uint64_t small_until_ns; /* nobody has a free core for the idle ones */
     struct job jobs[JOBS_MAX];
 };
 
@@ -108,14 +114,21 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
             (struct checkpoint_arrays){snapshot->snapshot.states, snapshot->snapshot.versions,
                                        snapshot->snapshot.extra_bytes},
             &job->file, reason));
-    checkpoint_writer_digests(job->file, writer->digests);
     if (snapshot->snapshot.block == NULL)
         return ERR_OK;
+    uint64_t begun_ns = time_now_ns();
+    bool idle = begun_ns >= writer->small_until_ns;
+    checkpoint_writer_threads(job->file, idle ? writer->idle : writer->small);
     const float *values = (const float *)snapshot->snapshot.block->data;
     size_t arrays = (size_t)1 + snapshot->snapshot.states + snapshot->snapshot.versions;
     job->bytes += arrays * snapshot->snapshot.n * sizeof *values + snapshot->snapshot.extra_bytes;
-    return checkpoint_writer_add(job->file, snapshot->snapshot.chunk, snapshot->snapshot.n, values,
-                                 reason);
+    enum err err = checkpoint_writer_add(job->file, snapshot->snapshot.chunk, snapshot->snapshot.n,
+                                         values, reason);
+    uint64_t ended_ns = time_now_ns();
+    if (idle && ended_ns >= time_after_ms(begun_ns, writer->config.late_ms))
+        writer->small_until_ns =
+            time_after_ms(ended_ns, SMALL_TIMES * (uint64_t)writer->config.late_ms);
+    return err;
 }
 
 static void take_chunk(struct cut_writer *writer, const struct shard_effect *snapshot)
@@ -187,7 +200,7 @@ static void write_cuts(void *argument)
     struct cut_writer *writer = argument;
     struct cut_item items[BATCH];
     size_t count;
-    thread_lower_priority();
+    thread_lower_priority(THREAD_SHARE_SMALL);
     while (inbox_take(writer->inbox, TIME_NEVER, BATCH, items, &count) == ERR_OK) {
         check(thread_is_current(&writer->thread));
         for (size_t i = 0; i < count; i++) {
@@ -202,6 +215,23 @@ static void write_cuts(void *argument)
     handle_prepare(writer, NULL);
 }
 
+static enum err start_threads(struct cut_writer *writer)
+{
+    TRY(side_thread_new("idle digests", THREAD_SHARE_IDLE, &writer->idle.digests));
+    TRY(side_thread_new("idle writes", THREAD_SHARE_IDLE, &writer->idle.writes));
+    TRY(side_thread_new("digests", THREAD_SHARE_SMALL, &writer->small.digests));
+    return thread_start(&writer->thread, "cuts", write_cuts, writer);
+}
+
+static void release(struct cut_writer *writer)
+{
+    side_thread_free(writer->idle.digests);
+    side_thread_free(writer->idle.writes);
+    side_thread_free(writer->small.digests);
+    inbox_free(writer->inbox);
+    free(writer);
+}
+
 enum err cut_writer_new(const struct cut_writer_config *config, struct cut_writer **ret_writer)
 {
     struct cut_writer *writer = calloc(1, sizeof *writer);
@@ -211,13 +241,9 @@ enum err cut_writer_new(const struct cut_writer_config *config, struct cut_write
     enum err err =
         inbox_new((struct inbox_limits){sizeof(struct cut_item), ITEMS_MAX}, &writer->inbox);
     if (err == ERR_OK)
-        err = digest_thread_new(true, &writer->digests);
-    if (err == ERR_OK)
-        err = thread_start(&writer->thread, "cuts", write_cuts, writer);
+        err = start_threads(writer);
     if (err != ERR_OK) {
-        digest_thread_free(writer->digests);
-        inbox_free(writer->inbox);
-        free(writer);
+        release(writer);
         return err;
     }
     *ret_writer = writer;
@@ -230,9 +256,7 @@ void cut_writer_free(struct cut_writer *writer)
         return;
     inbox_close(writer->inbox);
     thread_join(&writer->thread);
-    digest_thread_free(writer->digests);
-    inbox_free(writer->inbox);
-    free(writer);
+    release(writer);
 }
 
 enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run)

@@ -7,6 +7,8 @@
 #include "common/log.h"
 #include "server/disk/prepared.h"
 
+enum { CUT_WRITER_LATE_MS = 100 }; /* as it is shipped */
+
 struct cut_written {
     struct cut_name cut;
     uint32_t attempt;
@@ -20,6 +22,7 @@ struct cut_writer_config {
     const struct file_ops *ops; /* must outlive the writer */
     const struct logger *logger;
     uint32_t threads; /* shard threads: a cut is whole when each has given its last chunk */
+    uint32_t late_ms; /* a block takes longer only where no core is free */
     cut_written_fn *written;
     /* A copy that came from that shard thread is free again. Called on the writer's thread. */
     void (*freed)(void *owner, uint32_t thread);

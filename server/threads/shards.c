@@ -305,6 +305,7 @@ static enum err start_threads(struct shards *shards)
     TRY(cut_writer_new(&(struct cut_writer_config){.ops = &file_ops_real,
                                                    .logger = config->logger,
                                                    .threads = count,
+                                                   .late_ms = CUT_WRITER_LATE_MS,
                                                    .written = cut_written,
                                                    .freed = copy_freed,
                                                    .owner = shards},

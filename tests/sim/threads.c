@@ -283,8 +283,9 @@ bool thread_is_current(const struct thread *thread)
     return started == world.thread;
 }
 
-void thread_lower_priority(void)
+void thread_lower_priority(enum thread_share share)
 {
+    (void)share;
 }
 
 unsigned thread_core_count(void)
