@@ -37,6 +37,7 @@ enum agent_effect_kind {
     AGENT_COMPUTE, /* run the lane's executor, of `place`, on `ticket`; agent_computed() ends it. In
                          a mesh agent_placed() says when weights may come */
     AGENT_CANCEL,  /* end the lane's compute soon; agent_computed() still follows */
+    AGENT_COPY,    /* `chunk` of the lane's weights, from lane `from` */
     AGENT_PULL,    /* send `pull` to `server` */
     AGENT_UNIT_READY, /* the unit's weights are in place */
     AGENT_UNIT_ACKED, /* streamed: all of the unit's gradients are acknowledged, and read no more */
@@ -50,7 +51,7 @@ enum agent_effect_kind {
 struct agent_effect {
     enum agent_effect_kind kind;
     uint32_t server;
-    uint32_t lane; /* of LEASE, COMPUTE, CANCEL, UNIT_READY, UNIT_ACKED, PUSH and COMPLETE */
+    uint32_t lane; /* of LEASE, COMPUTE, CANCEL, COPY, UNIT_READY, UNIT_ACKED, PUSH and COMPLETE */
     union {
         struct acquire_request acquire;
         struct {
@@ -66,6 +67,9 @@ struct agent_effect {
         struct pull pull;
         struct push push;
         uint32_t unit;
+        struct {
+            uint32_t chunk, from;
+        };
         struct complete_request complete;
         enum err stop;
     };

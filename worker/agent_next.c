@@ -71,6 +71,7 @@ static bool next_effect(struct agent *agent, uint64_t now_ms, struct agent_effec
     if (!agent_is_member(agent))
         return false;
     return agent_tickets_next_cancel(tickets, ret_effect) || next_compute(agent, ret_effect) ||
+           agent_pull_next_copy(&agent->traffic, ret_effect) ||
            agent_pull_next_unit(&agent->traffic, ret_effect) ||
            agent_push_next_unit(&agent->traffic, ret_effect) ||
            agent_map_next(&agent->map, now_ms, ret_effect) ||

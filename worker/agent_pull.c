@@ -8,6 +8,45 @@ static bool chunk_is_held(const struct agent_held *held, const struct ticket *ti
     return held->generation == ticket->generation && held->version == ticket->version;
 }
 
+/* The lane, not that one, in which the chunk's weights are those of the ticket; traffic->lanes: none.
+ */
+static uint32_t lane_with(const struct agent_traffic *traffic, uint32_t number, uint32_t chunk)
+{
+    const struct ticket *ticket = &traffic->flows[number].ticket->ticket;
+    uint32_t n = 0;
+    while (n < traffic->lanes &&
+           (n == number || !chunk_is_held(&traffic->flows[n].held[chunk], ticket)))
+        n++;
+    return n;
+}
+
+/* Whether another lane pulls the chunk in that version. All lanes' chunks are the same place's. */
+static bool is_pulled(const struct agent_traffic *traffic, uint32_t number, uint32_t chunk)
+{
+    const struct ticket *ticket = &traffic->flows[number].ticket->ticket;
+    for (uint32_t n = 0; n < traffic->lanes; n++) {
+        const struct agent_flow *flow = &traffic->flows[n];
+        if (n != number && flow->ticket != NULL && !flow->held[chunk].copied &&
+            flow->ticket->ticket.generation == ticket->generation &&
+            flow->ticket->ticket.version == ticket->version)
+            return true;
+    }
+    return false;
+}
+
+static void chunk_waits(struct agent_traffic *traffic, uint32_t number, uint32_t chunk)
+{
+    struct agent_flow *flow = &traffic->flows[number];
+    uint32_t server = traffic->chunks[chunk].server;
+    flow->held[chunk].copied =
+        !traffic->config->streamed &&
+        (lane_with(traffic, number, chunk) < traffic->lanes || is_pulled(traffic, number, chunk));
+    if (flow->held[chunk].copied)
+        agent_queue_put(&flow->copies, chunk);
+    else
+        agent_queue_put(&traffic->servers[server].shares[number].pulls, chunk);
+}
+
 /* Whether the unit's use has weights to pull; the loss parameter has none. */
 static const struct model_parameter *use_weights(const struct model *model, uint32_t unit,
                                                  uint32_t u)
@@ -33,12 +72,11 @@ void agent_pull_unit(struct agent_traffic *traffic, uint32_t number, uint32_t un
             parameter != NULL && (streamed || agent_units_first_use(flow, parameter) == unit);
         for (uint32_t i = 0; parameter != NULL && i < parameter->chunks_count; i++) {
             uint32_t index = parameter->chunk_first + i;
-            struct agent_server *server = &traffic->servers[traffic->chunks[index].server];
             if (chunk_is_held(&flow->held[index], &flow->ticket->ticket))
                 continue;
             missing++;
             if (pulls)
-                agent_queue_put(&server->shares[number].pulls, index);
+                chunk_waits(traffic, number, index);
         }
     }
     flow->unit_missing[unit] = missing;
@@ -143,6 +181,39 @@ static void chunk_arrived(struct agent_traffic *traffic, struct agent_flow *flow
         check(*missing > 0);
         --*missing;
     }
+}
+
+/* The first chunk that the lane waits for. False: there is none, or another lane still pulls it. */
+static bool next_copy(struct agent_traffic *traffic, uint32_t number, struct agent_effect *effect)
+{
+    struct agent_flow *flow = &traffic->flows[number];
+    while (agent_traffic_flows(flow) && flow->copies.count > 0) {
+        uint32_t chunk = agent_queue_peek(&flow->copies);
+        uint32_t from = lane_with(traffic, number, chunk), server = traffic->chunks[chunk].server;
+        if (from == traffic->lanes && is_pulled(traffic, number, chunk))
+            return false;
+        agent_queue_drop_first(&flow->copies);
+        flow->held[chunk].copied = false;
+        if (from == traffic->lanes) { /* no lane has it, and none will */
+            agent_queue_put(&traffic->servers[server].shares[number].pulls, chunk);
+            continue;
+        }
+        chunk_arrived(traffic, flow, chunk);
+        effect->kind = AGENT_COPY;
+        effect->lane = number;
+        effect->chunk = chunk;
+        effect->from = from;
+        return true;
+    }
+    return false;
+}
+
+bool agent_pull_next_copy(struct agent_traffic *traffic, struct agent_effect *effect)
+{
+    for (uint32_t n = 0; n < traffic->lanes; n++)
+        if (next_copy(traffic, n, effect))
+            return true;
+    return false;
 }
 
 /* A chunk that the message names twice arrives once. */

@@ -17,6 +17,13 @@ static void name_pieces(struct agent_traffic *traffic)
     check(piece == traffic->piece_count);
 }
 
+static enum err init_queue(struct agent_queue *queue, uint32_t capacity)
+{
+    *queue = (struct agent_queue){.capacity = capacity};
+    queue->items = calloc(capacity + 1, sizeof *queue->items);
+    return queue->items != NULL ? ERR_OK : ERR_NOMEM;
+}
+
 static enum err init_flow(const struct agent_traffic *traffic, struct agent_flow *flow)
 {
     uint32_t units = traffic->config->model->units_count;
@@ -25,6 +32,7 @@ static enum err init_flow(const struct agent_traffic *traffic, struct agent_flow
     flow->unit_unacked = calloc(units, sizeof *flow->unit_unacked);
     flow->unit_nodes = calloc(units, sizeof *flow->unit_nodes);
     flow->pieces = calloc(traffic->piece_count, sizeof *flow->pieces);
+    TRY(init_queue(&flow->copies, traffic->config->model->chunks_count));
     flow->held = calloc(traffic->config->model->chunks_count, sizeof *flow->held);
     return flow->units != NULL && flow->unit_missing != NULL && flow->unit_unacked != NULL &&
                    flow->unit_nodes != NULL && flow->pieces != NULL && flow->held != NULL
@@ -70,6 +78,7 @@ void agent_traffic_release(struct agent_traffic *traffic)
         free(traffic->flows[n].unit_nodes);
         free(traffic->flows[n].pieces);
         free(traffic->flows[n].held);
+        free(traffic->flows[n].copies.items);
     }
     free(traffic->cuts);
     free(traffic->chunks);
@@ -77,13 +86,6 @@ void agent_traffic_release(struct agent_traffic *traffic)
 }
 
 /* ---- servers ---- */
-
-static enum err init_queue(struct agent_queue *queue, uint32_t capacity)
-{
-    *queue = (struct agent_queue){.capacity = capacity};
-    queue->items = calloc(capacity + 1, sizeof *queue->items);
-    return queue->items != NULL ? ERR_OK : ERR_NOMEM;
-}
 
 /* Makes empty queues, with room for the chunks that each server owns. */
 static enum err init_queues(const struct agent_traffic *traffic, const uint32_t *chunk_servers,
@@ -263,6 +265,8 @@ void agent_traffic_stop(struct agent_traffic *traffic, const struct agent_ticket
         stop_at(&traffic->flows[n], &traffic->servers[s], n);
     for (uint32_t p = 0; p < traffic->piece_count; p++)
         traffic->flows[n].pieces[p] = AGENT_PIECE_NONE;
+    for (; traffic->flows[n].copies.count > 0; agent_queue_drop_first(&traffic->flows[n].copies))
+        traffic->flows[n].held[agent_queue_peek(&traffic->flows[n].copies)].copied = false;
     traffic->flows[n].ticket = NULL;
 }
 
@@ -297,8 +301,7 @@ static bool may_open(const struct agent_server *server)
     return !server->open && !server->opening && owns_chunks(server);
 }
 
-/* The compute of the ticket has begun: the place's executor waits for weights and gives gradients. */
-static bool is_flowing(const struct agent_flow *flow)
+bool agent_traffic_flows(const struct agent_flow *flow)
 {
     return flow->ticket != NULL && flow->ticket->compute_begun && flow->ticket->placed;
 }
@@ -317,7 +320,7 @@ bool agent_traffic_next(struct agent_traffic *traffic, uint64_t now_ms, bool rou
             return true;
         }
         for (uint32_t n = 0; server->open && routed && n < traffic->lanes; n++)
-            if (is_flowing(&traffic->flows[n]) &&
+            if (agent_traffic_flows(&traffic->flows[n]) &&
                 (agent_push_next(traffic, s, n, effect) || agent_pull_next(traffic, s, n, effect)))
                 return true;
     }
@@ -331,7 +334,7 @@ static bool waits(const struct agent_traffic *traffic, const struct agent_server
     if (may_open(server))
         return true;
     for (uint32_t n = 0; server->open && routed && n < traffic->lanes; n++)
-        if (is_flowing(&traffic->flows[n]) &&
+        if (agent_traffic_flows(&traffic->flows[n]) &&
             (agent_push_may(server, n) || agent_pull_may(server, n)))
             return true;
     return false;

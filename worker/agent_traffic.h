@@ -45,6 +45,7 @@ struct agent_piece {
 struct agent_held {
     uint64_t generation, version; /* generation 0: nothing held. Async: the version as pulled */
     uint64_t pull_id;             /* of the one under way; 0: none */
+    bool copied;                  /* it waits for another lane's */
 };
 
 /* Of the ticket in a lane. */
@@ -59,8 +60,9 @@ struct agent_flow {
     struct node
         *unit_nodes; /* mesh: the ticket's node, or the half of it that is pushed of the unit */
     enum agent_piece_state *pieces;
-    uint32_t pieces_count; /* that the place pushes */
-    uint32_t pieces_left;  /* not acknowledged */
+    struct agent_queue copies; /* chunks to copy from another lane, which has or pulls them */
+    uint32_t pieces_count;     /* that the place pushes */
+    uint32_t pieces_left;      /* not acknowledged */
 };
 
 /* A push that waits for its acknowledgement. */
@@ -164,6 +166,8 @@ bool agent_traffic_is_done(const struct agent_traffic *traffic, const struct age
  * of the first `count` servers; for a server that got none of them its newest boot. */
 void agent_traffic_boots(const struct agent_traffic *traffic, const struct agent_ticket *ticket,
                          uint32_t count, uint64_t *ret_boots);
+/* The compute of a ticket has begun: the place's executor waits for weights and gives gradients. */
+bool agent_traffic_flows(const struct agent_flow *flow);
 /* Which flow, the lane's, is the ticket's; AGENT_LANES_MAX: it has none. */
 uint32_t agent_traffic_flow(const struct agent_traffic *traffic, const struct agent_ticket *ticket);
 
@@ -198,6 +202,8 @@ void agent_pull_forsake(struct agent_pull_slot *slot);
  * them, or none where weights are streamed; of one unit, which is asked for again. */
 void agent_pull_begin(struct agent_traffic *traffic, uint32_t number);
 void agent_pull_unit(struct agent_traffic *traffic, uint32_t number, uint32_t unit);
+/* The next chunk that another lane has. */
+bool agent_pull_next_copy(struct agent_traffic *traffic, struct agent_effect *effect);
 bool agent_pull_may(const struct agent_server *server, uint32_t share);
 bool agent_pull_next(struct agent_traffic *traffic, uint32_t server, uint32_t share,
                      struct agent_effect *effect);

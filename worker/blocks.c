@@ -54,6 +54,17 @@ void blocks_decode(const struct kernels *k, const struct model *model, uint32_t 
                    r.length, cursor);
 }
 
+void blocks_copy(const struct kernels *k, const struct model *model, uint32_t chunk,
+                 const element *from, element *parameter)
+{
+    struct runs r = runs(model, chunk);
+    for (uint32_t i = 0; i < r.count; i++) {
+        int64_t first = (int64_t)model_row_offset(model, chunk, i);
+        k->copy(k, kernels_at(k, parameter, first),
+                kernels_at(k, (element *)(uintptr_t)from, first), r.length * k->element_bytes);
+    }
+}
+
 void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,
                    enum codec codec, const float *parameter, void *ret_bytes)
 {

@@ -23,6 +23,10 @@ enum codec blocks_codec(const struct model *model, uint32_t chunk, enum codec co
 void blocks_decode(const struct kernels *k, const struct model *model, uint32_t chunk,
                    enum codec codec, struct cursor *cursor, element *parameter);
 
+/* From one array of the parameter to another. */
+void blocks_copy(const struct kernels *k, const struct model *model, uint32_t chunk,
+                 const element *from, element *parameter);
+
 /* Writes the chunk's block of `parameter` into blocks_bytes() bytes at `ret_bytes`. */
 void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,
                    enum codec codec, const float *parameter, void *ret_bytes);

@@ -189,6 +189,14 @@ void executor_decode(struct executor *e, uint32_t chunk, enum codec codec, struc
     blocks_decode(e->k->in, e->model, chunk, codec, cursor, parameter);
 }
 
+void executor_copy(struct executor *e, struct executor *from, uint32_t chunk)
+{
+    check(chunk < e->model->chunks_count);
+    uint32_t parameter = e->model->chunks[chunk].parameter;
+    blocks_copy(e->k->in, e->model, chunk, executor_weights(from, parameter),
+                executor_weights(e, parameter));
+}
+
 void executor_encode(const struct executor *e, uint32_t chunk, uint32_t part, enum codec codec,
                      void *ret_bytes)
 {

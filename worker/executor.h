@@ -69,6 +69,9 @@ enum err executor_end(struct executor *executor, enum err err,
 void executor_decode(struct executor *executor, uint32_t chunk, enum codec codec,
                      struct cursor *cursor);
 
+/* The same, from another executor of the place that has the chunk's weights. */
+void executor_copy(struct executor *executor, struct executor *from, uint32_t chunk);
+
 /* A chunk's gradient of one part into blocks_bytes() bytes at `ret_bytes`: pushed, and not
  * acknowledged yet. */
 void executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,

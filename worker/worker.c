@@ -98,6 +98,9 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
     case AGENT_CANCEL:
         worker_compute_cancel(worker, effect->lane);
         break;
+    case AGENT_COPY:
+        executor_copy(run->executors[effect->lane], run->executors[effect->from], effect->chunk);
+        break;
     case AGENT_PULL:
         check(effect->server < worker->link_count);
         err = pull_send(worker->links[effect->server].stream, &effect->pull);

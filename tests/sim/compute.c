@@ -451,6 +451,12 @@ uint32_t compute_encode(const struct compute *compute, uint32_t chunk, uint32_t 
     return what->weights * codec_bytes(CODEC_BF16);
 }
 
+void compute_copy(const struct compute *compute, uint32_t chunk, const float *from, float *weights)
+{
+    uint32_t first = compute->weights_first[chunk];
+    memcpy(weights + first, from + first, compute->model.chunks[chunk].weights * sizeof *weights);
+}
+
 void compute_decode(const struct compute *compute, uint32_t chunk, const uint8_t *bytes,
                     float *weights)
 {

@@ -77,6 +77,7 @@ uint64_t compute_piece_samples(const struct compute *compute, uint32_t piece);
 uint32_t compute_encode(const struct compute *compute, uint32_t chunk, uint32_t part,
                         enum codec codec, const float *gradients, void *ret_bytes);
 /* Reads a published chunk into its place in `weights`. */
+void compute_copy(const struct compute *compute, uint32_t chunk, const float *from, float *weights);
 void compute_decode(const struct compute *compute, uint32_t chunk, const uint8_t *bytes,
                     float *weights);
 enum codec compute_codec(const struct compute *compute); /* of the run */

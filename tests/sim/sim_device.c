@@ -266,6 +266,7 @@ enum err __wrap_executor_run(struct executor *executor, const struct ticket *tic
 
 REAL(void, executor_decode, struct executor *executor, uint32_t chunk, enum codec codec,
      struct cursor *cursor);
+REAL(void, executor_copy, struct executor *executor, struct executor *from, uint32_t chunk);
 REAL(void, executor_encode, const struct executor *executor, uint32_t chunk, uint32_t part,
      enum codec codec, void *ret_bytes);
 REAL(enum err, executor_encoded, const struct executor *executor);
@@ -310,6 +311,20 @@ void __wrap_executor_decode(struct executor *executor, uint32_t chunk, enum code
     check_unused(device, chunk);
     compute_decode(&sim->compute, chunk, bytes, device->weights);
     device->held[chunk] = digest_fast64((struct slice){bytes, count});
+}
+
+void __wrap_executor_copy(struct executor *executor, struct executor *from, uint32_t chunk)
+{
+    if (!is_worker()) {
+        __real_executor_copy(executor, from, chunk);
+        return;
+    }
+    struct device *device = device_of(executor);
+    if (!life_acts())
+        return;
+    check_unused(device, chunk);
+    compute_copy(&world.sim->compute, chunk, device_of(from)->weights, device->weights);
+    device->held[chunk] = device_of(from)->held[chunk];
 }
 
 void __wrap_executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,

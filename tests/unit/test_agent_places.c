@@ -581,3 +581,27 @@ TEST_F(s3_a_ticket_ends_with_the_lease_that_an_answer_does_not_name, agent, TWO_
     expect_kept(f, 1);
     assert_int_equal(count(f, AGENT_COMPLETE), 0);
 }
+
+/* The wire brings a version once, whatever number of lanes computes on it. */
+TEST_F(weights_that_another_lane_has_are_copied, agent, TWO_LEASES(2, 2))
+{
+    struct lease first, second;
+    grant_step(f, start(f).sequence, &first, 1, 0);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    placed(f);
+    pull_all(f);
+    lease_make(&second, f, 0, ATTEMPT + 2);
+    second.reply.ticket.step = 1;
+    second.reply.ticket.node.index = 1;
+    second.kept[0] = ATTEMPT + 1;
+    second.reply.lease_count = 1;
+    answered(f, sequence, &second);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->lane, 1);
+    agent_placed(f->agent, f->now_ms, 1);
+    look(f);
+    assert_int_equal(count(f, AGENT_PULL), 0);
+    assert_int_equal(count(f, AGENT_COPY), 2); /* fc1's chunks */
+    assert_int_equal(seen(f, AGENT_COPY, 0)->lane, 1);
+    assert_int_equal(seen(f, AGENT_COPY, 0)->from, 0);
+    assert_int_equal(seen(f, AGENT_UNIT_READY, 0)->lane, 1);
+}
