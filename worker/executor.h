@@ -1,7 +1,7 @@
 /* The executor: walks a place's rows of a program and computes a ticket's loss and gradients.
  *
  * Training is one program, with or without local steps, and validation another
- * (worker/program/program.h). A worker that has the whole model walks a program of one slot, again
+ * (common/program/program.h). A worker that has the whole model walks a program of one slot, again
  * for each slot of a node. In a mesh of several places a program spans the node: there is one for
  * each number of slots that nodes have. The executor owns the device memory of its place: weights,
  * gradients and activations, taken once at the start and sized from the programs; a run allocates

@@ -1,5 +1,5 @@
 /* The acts as the executor carries them out: a function for each row of the table in
- * worker/program/act.h. */
+ * common/program/act.h. */
 #ifndef ROOST_WORKER_EXECUTOR_ACTS_H
 #define ROOST_WORKER_EXECUTOR_ACTS_H
 

@@ -2,8 +2,8 @@
 #ifndef ROOST_WORKER_EXECUTOR_HOOKS_H
 #define ROOST_WORKER_EXECUTOR_HOOKS_H
 
+#include "common/program/program.h"
 #include "proto/wire.h"
-#include "worker/program/program.h"
 
 /* The source of samples: `count` samples at `first`, a place in the training stream (ticket ×
  * slot_samples, …) or in the held-out set. Inputs and targets of one after another: gpt: int32

@@ -3,9 +3,9 @@
 #define ROOST_WORKER_EXECUTOR_OPTIONS_H
 
 #include "common/model/model.h"
+#include "common/program/program.h"
 #include "kernels/kernels.h"
 #include "worker/local.h"
-#include "worker/program/program.h"
 
 struct mesh;
 

@@ -8,8 +8,8 @@
 #ifndef ROOST_WORKER_TRACE_H
 #define ROOST_WORKER_TRACE_H
 
+#include "common/program/program.h"
 #include "proto/wire.h"
-#include "worker/program/program.h"
 
 struct trace;
 

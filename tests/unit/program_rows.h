@@ -2,7 +2,7 @@
 #ifndef ROOST_TESTS_UNIT_PROGRAM_ROWS_H
 #define ROOST_TESTS_UNIT_PROGRAM_ROWS_H
 
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 /* Rows of an act, in all places. */
 static inline uint32_t rows_of(const struct program *program, enum act act)

@@ -4,7 +4,7 @@
 
 #include "tests/unit/unit.h"
 
-#include "worker/program/passes.h"
+#include "common/program/passes.h"
 #include "worker/program/schedule.h"
 #include "worker/program/simulate.h"
 

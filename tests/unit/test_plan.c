@@ -2,9 +2,9 @@
 #include "tests/unit/executor_fixture.h"
 
 #include "common/model/stages.h"
+#include "common/program/passes.h"
 #include "worker/executor.h"
 #include "worker/plan.h"
-#include "worker/program/passes.h"
 #include "worker/program/schedule.h"
 
 enum { UNITS_MAX = 16 };

@@ -1,7 +1,7 @@
 /* Programs as text. */
 #include "tests/unit/unit.h"
 
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 TEST(what_is_printed_parses_to_the_same)
 {

@@ -1,7 +1,7 @@
 /* What the validator refuses, and that it says where. */
 #include "tests/unit/unit.h"
 
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 /* "" when the text is a valid program, else what the validator says. */
 static void judged(const char *text, const char *wanted)

@@ -2,9 +2,9 @@
 #include "tests/unit/program_rows.h"
 #include "tests/unit/unit.h"
 
+#include "common/program/passes.h"
 #include "worker/program/memory.h"
 #include "worker/program/mesh.h"
-#include "worker/program/passes.h"
 
 /* One place of three units, two microbatches. */
 static void streamed(enum schedule_kind schedule, struct residency residency, const char *wanted)

@@ -6,7 +6,7 @@
 #ifndef ROOST_WORKER_PROGRAM_MEMORY_H
 #define ROOST_WORKER_PROGRAM_MEMORY_H
 
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 /* Bytes that a unit needs for one microbatch: of its result, of what its forward leaves for its
  * backward, of the gradient of its input. `in_place`: that gradient takes the place of the gradient

@@ -1,8 +1,8 @@
 #include "worker/program/mesh.h"
 
 #include "common/model/stages.h"
+#include "common/program/passes.h"
 #include "common/scoped.h"
-#include "worker/program/passes.h"
 
 #include <stdlib.h>
 

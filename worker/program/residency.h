@@ -13,7 +13,7 @@
 #ifndef ROOST_WORKER_PROGRAM_RESIDENCY_H
 #define ROOST_WORKER_PROGRAM_RESIDENCY_H
 
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 struct residency {
     bool streamed;

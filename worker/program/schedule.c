@@ -1,8 +1,8 @@
 #include "worker/program/schedule.h"
 
+#include "common/program/writer.h"
 #include "common/scoped.h"
 #include "common/tree.h"
-#include "worker/program/writer.h"
 
 #include <stdlib.h>
 

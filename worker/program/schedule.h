@@ -20,7 +20,7 @@
 #ifndef ROOST_WORKER_PROGRAM_SCHEDULE_H
 #define ROOST_WORKER_PROGRAM_SCHEDULE_H
 
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 /* Run r is units cuts[r] to cuts[r + 1] − 1; (places × runs + 1) cuts. The shape is judged. ERR_NOMEM.
  */

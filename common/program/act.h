@@ -40,8 +40,8 @@
  * What the last unit's forward does. It is fused with the backward of the classifier
  * (worker/model/unit.h): F of the last unit also begins the gradient of its input and adds to its
  * own gradients; B of the last unit does what remains. */
-#ifndef ROOST_WORKER_PROGRAM_ACT_H
-#define ROOST_WORKER_PROGRAM_ACT_H
+#ifndef ROOST_COMMON_PROGRAM_ACT_H
+#define ROOST_COMMON_PROGRAM_ACT_H
 
 #include "common/check.h"
 

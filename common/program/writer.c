@@ -1,4 +1,4 @@
-#include "worker/program/writer.h"
+#include "common/program/writer.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* The validator: plays the rows of the table of acts. Places are played in turn, each until it waits
  * for another one: what is sent is in no order beside that. */
+#include "common/program/play.h"
 #include "common/scoped.h"
-#include "worker/program/play.h"
 
 #include <inttypes.h>
 #include <stdio.h>

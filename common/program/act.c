@@ -1,4 +1,4 @@
-#include "worker/program/act.h"
+#include "common/program/act.h"
 
 static const struct act_facts acts[ACT_COUNT] = {
     [ACT_LOAD] = {"LOAD", "LOAD", ACT_OF_SLOT, .each = {.writes = ARRAY(SAMPLES)},

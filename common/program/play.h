@@ -1,8 +1,8 @@
 /* The state of a validation: which arrays are there, and what a row does to them. */
-#ifndef ROOST_WORKER_PROGRAM_PLAY_H
-#define ROOST_WORKER_PROGRAM_PLAY_H
+#ifndef ROOST_COMMON_PROGRAM_PLAY_H
+#define ROOST_COMMON_PROGRAM_PLAY_H
 
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 /* Sets of arrays. */
 struct state {

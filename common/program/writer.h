@@ -1,8 +1,8 @@
 /* A program under way: rows are added to its places one by one. */
-#ifndef ROOST_WORKER_PROGRAM_WRITER_H
-#define ROOST_WORKER_PROGRAM_WRITER_H
+#ifndef ROOST_COMMON_PROGRAM_WRITER_H
+#define ROOST_COMMON_PROGRAM_WRITER_H
 
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 struct writer {
     struct program program; /* places without rows yet */

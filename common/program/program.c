@@ -1,5 +1,5 @@
 /* The generators for one place, and what every program has. */
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

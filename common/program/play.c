@@ -1,4 +1,4 @@
-#include "worker/program/play.h"
+#include "common/program/play.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Programs as text: the CSV of torch.distributed.pipelining's schedules
  * (torch/distributed/pipelining/schedules.py, _Action). */
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 #include <stdlib.h>
 #include <string.h>

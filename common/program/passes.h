@@ -5,10 +5,10 @@
  * unit's first F; RECV_F and SEND_F, RECV_B and SEND_B where the neighbouring unit is another
  * place's; CLEAR before the first act that adds to a slot's gradients; after the last one SUM and
  * LOSS (last unit) and PUSH. In a validation LOAD, PULL, RECV_F, SEND_E and SUM. */
-#ifndef ROOST_WORKER_PROGRAM_PASSES_H
-#define ROOST_WORKER_PROGRAM_PASSES_H
+#ifndef ROOST_COMMON_PROGRAM_PASSES_H
+#define ROOST_COMMON_PROGRAM_PASSES_H
 
-#include "worker/program/program.h"
+#include "common/program/program.h"
 
 struct passes_options {
     uint32_t recompute; /* program_recomputes(): DROP after F, RC before B or I */

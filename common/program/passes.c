@@ -1,7 +1,7 @@
-#include "worker/program/passes.h"
+#include "common/program/passes.h"
 
+#include "common/program/writer.h"
 #include "common/scoped.h"
-#include "worker/program/writer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -23,12 +23,12 @@
  * cell for each row, `<stage><act>[<microbatch>]`; a unit is written as a stage. Ours are the acts
  * that PyTorch does not have (act.h), acts without a stage (`ZERO`), and the body: it begins after
  * a cell `<local steps>(` and ends with a cell `)`. Empty cells are skipped. */
-#ifndef ROOST_WORKER_PROGRAM_PROGRAM_H
-#define ROOST_WORKER_PROGRAM_PROGRAM_H
+#ifndef ROOST_COMMON_PROGRAM_PROGRAM_H
+#define ROOST_COMMON_PROGRAM_PROGRAM_H
 
 #include "common/buf.h"
 #include "common/model/pipeline.h"
-#include "worker/program/act.h"
+#include "common/program/act.h"
 
 enum {
     PROGRAM_UNITS_MAX = 4096,
