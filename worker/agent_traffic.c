@@ -80,7 +80,7 @@ void agent_traffic_release(struct agent_traffic *traffic)
         free(traffic->flows[n].held);
         free(traffic->flows[n].copies.items);
     }
-    free(traffic->cuts);
+    pipeline_runs_release(&traffic->runs);
     free(traffic->chunks);
     free(traffic->pieces);
 }

@@ -16,6 +16,7 @@
 #ifndef ROOST_WORKER_AGENT_TRAFFIC_H
 #define ROOST_WORKER_AGENT_TRAFFIC_H
 
+#include "common/model/pipeline.h"
 #include "worker/agent_tickets.h"
 
 enum {
@@ -117,8 +118,8 @@ struct agent_traffic {
     struct agent_chunk *chunks;
     struct agent_piece *pieces;
     uint32_t piece_count;
-    uint32_t *cuts; /* of the mesh (common/model/pipeline.h); NULL: one place has all units */
-    uint32_t stage; /* that the weights which are held are of */
+    struct pipeline_runs runs; /* of the mesh; none: one place has all units */
+    uint32_t stage;            /* that the weights which are held are of */
     uint32_t lanes;
     struct agent_flow flows[AGENT_LANES_MAX];
 };

@@ -1,10 +1,19 @@
 /* What belongs to a ticket's place: units whose weights are pulled, pieces that are pushed. */
-#include "common/model/pipeline.h"
-#include "common/model/stages.h"
+#include "common/program/rows.h"
 #include "worker/agent_traffic.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+static struct schedule_shape shape_of(const struct agent_traffic *traffic)
+{
+    const struct spec_mesh *mesh = &traffic->config->mesh;
+    return (struct schedule_shape){.schedule = mesh->schedule,
+                                   .places = mesh->stages,
+                                   .runs = mesh->runs,
+                                   .units = traffic->config->model->units_count,
+                                   .program = mesh->program,
+                                   .rows = mesh->rows};
+}
 
 enum err agent_units_init(struct agent_traffic *traffic)
 {
@@ -12,16 +21,8 @@ enum err agent_units_init(struct agent_traffic *traffic)
     uint32_t units = traffic->config->model->units_count;
     for (uint32_t n = 0; n < traffic->lanes; n++)
         memset(traffic->flows[n].units, true, units * sizeof *traffic->flows[n].units);
-    if (mesh->stages <= 1)
-        return ERR_OK;
-    uint64_t runs = (uint64_t)mesh->stages * mesh->runs;
-    if (runs > units)
-        return ERR_INVALID;
-    traffic->cuts = calloc(runs + 1, sizeof *traffic->cuts);
-    if (traffic->cuts == NULL)
-        return ERR_NOMEM;
-    stages_cut(traffic->config->model, (uint32_t)runs, traffic->cuts);
-    return ERR_OK;
+    const struct schedule_shape shape = shape_of(traffic);
+    return mesh->stages <= 1 ? ERR_OK : rows_runs(&shape, traffic->config->model, &traffic->runs);
 }
 
 /* Executors of another place have another place's weights, and all lanes are of one place. */
@@ -35,16 +36,12 @@ static void change_stage(struct agent_traffic *traffic, uint32_t stage)
 
 static void begin_place(struct agent_traffic *traffic, struct agent_flow *flow)
 {
-    const struct spec_mesh *mesh = &traffic->config->mesh;
-    const struct schedule_shape shape = {.schedule = mesh->schedule,
-                                         .places = mesh->stages,
-                                         .runs = mesh->runs,
-                                         .units = traffic->config->model->units_count};
+    const struct schedule_shape shape = shape_of(traffic);
     uint32_t stage = flow->ticket->place.stage;
     if (stage != traffic->stage)
         change_stage(traffic, stage);
     for (uint32_t unit = 0; unit < shape.units; unit++)
-        flow->units[unit] = schedule_has(&shape, traffic->cuts, stage, unit);
+        flow->units[unit] = schedule_has(&shape, &traffic->runs, stage, unit);
     flow->pieces_count = 0;
     for (uint32_t piece = 0; piece < traffic->piece_count; piece++)
         flow->pieces_count += agent_units_has_piece(traffic, flow, piece);
@@ -52,7 +49,7 @@ static void begin_place(struct agent_traffic *traffic, struct agent_flow *flow)
 
 void agent_units_begin(struct agent_traffic *traffic, struct agent_flow *flow)
 {
-    if (traffic->cuts != NULL)
+    if (traffic->runs.count > 0)
         begin_place(traffic, flow);
     else
         flow->pieces_count = traffic->piece_count;
@@ -69,8 +66,8 @@ bool agent_units_has_piece(const struct agent_traffic *traffic, const struct age
                            uint32_t piece)
 {
     const struct agent_piece *p = &traffic->pieces[piece];
-    return traffic->cuts == NULL || (flow->units[agent_units_of_piece(traffic, piece)] &&
-                                     ticket_names(&flow->ticket->ticket, p->chunk, p->part));
+    return traffic->runs.count == 0 || (flow->units[agent_units_of_piece(traffic, piece)] &&
+                                        ticket_names(&flow->ticket->ticket, p->chunk, p->part));
 }
 
 uint32_t agent_units_first_use(const struct agent_flow *flow,
@@ -85,6 +82,6 @@ uint32_t agent_units_first_use(const struct agent_flow *flow,
 struct node agent_units_node(const struct agent_traffic *traffic, const struct agent_flow *flow,
                              uint32_t piece)
 {
-    return traffic->cuts == NULL ? flow->ticket->ticket.node
-                                 : flow->unit_nodes[agent_units_of_piece(traffic, piece)];
+    return traffic->runs.count == 0 ? flow->ticket->ticket.node
+                                    : flow->unit_nodes[agent_units_of_piece(traffic, piece)];
 }

@@ -1,29 +1,22 @@
 #include "worker/boundaries.h"
 
-#include "common/model/stages.h"
-
-#include <stdlib.h>
+#include "common/program/rows.h"
 
 enum err boundaries_init(struct boundaries *boundaries, const struct spec *spec,
                          const struct model *model)
 {
-    *boundaries =
-        (struct boundaries){.schedule = spec->mesh.schedule,
-                            .places = spec->mesh.stages,
-                            .runs = spec->mesh.stages * spec->mesh.runs,
-                            .units = model->units_count,
-                            .slots = spec->train.slots,
-                            .microbatches = spec->train.slot_samples / spec->train.microbatch};
-    boundaries->cuts = calloc((size_t)boundaries->runs + 1, sizeof *boundaries->cuts);
-    if (boundaries->cuts == NULL)
-        return ERR_NOMEM;
-    stages_cut(model, boundaries->runs, boundaries->cuts);
-    return ERR_OK;
+    const struct schedule_shape shape = pipeline_shape(spec, model->units_count, 1);
+    *boundaries = (struct boundaries){.schedule = shape.schedule,
+                                      .places = shape.places,
+                                      .units = shape.units,
+                                      .slots = spec->train.slots,
+                                      .microbatches = shape.microbatches};
+    return rows_runs(&shape, model, &boundaries->runs);
 }
 
 void boundaries_release(struct boundaries *boundaries)
 {
-    free(boundaries->cuts);
+    pipeline_runs_release(&boundaries->runs);
     *boundaries = (struct boundaries){0};
 }
 
@@ -73,12 +66,11 @@ bool boundaries_cover(const struct boundaries *boundaries, const struct ticket *
 static uint32_t place_of(const struct boundaries *boundaries, const struct ticket *ticket,
                          uint32_t slot, uint32_t unit)
 {
-    uint32_t run = 0, half = slots_of(boundaries, ticket) / 2;
-    while (unit >= boundaries->cuts[run + 1])
-        run++;
+    uint32_t down = pipeline_place(&boundaries->runs, unit);
+    uint32_t half = slots_of(boundaries, ticket) / 2;
     bool up = boundaries->schedule == SCHEDULE_CHIMERA && ticket->kind == TICKET_TRAIN &&
               slot - node_first(ticket->node) >= half;
-    return up ? boundaries->places - 1 - run : run % boundaries->places;
+    return up ? boundaries->places - 1 - down : down;
 }
 
 bool boundaries_pass(const struct boundaries *boundaries, const struct ticket *ticket,

@@ -1,23 +1,24 @@
 /* The boundaries of a run's mesh: which values pass there, from which place to which.
  *
  * An activation goes forward from the place that has unit u - 1 to the one that has unit u, over
- * boundary u; its gradient goes back. Run r of the units belongs to place r mod places; in the half
- * of a node that chimera sends up, to place places - 1 - r (worker/program/schedule.h). */
+ * boundary u; its gradient goes back. In the half of a node that chimera sends up the places are the
+ * other way round (common/model/pipeline.h). */
 #ifndef ROOST_WORKER_BOUNDARIES_H
 #define ROOST_WORKER_BOUNDARIES_H
 
 #include "common/model/model.h"
+#include "common/model/pipeline.h"
 #include "worker/executor_hooks.h"
 
 struct boundaries {
     enum schedule_kind schedule;
-    uint32_t places, runs, units; /* runs of all places */
+    uint32_t places, units;
     uint32_t slots, microbatches; /* of a step, of a slot */
-    uint32_t *cuts;               /* (runs + 1) units; owned */
+    struct pipeline_runs runs;
 };
 
 enum err boundaries_init(struct boundaries *boundaries, const struct spec *spec,
-                         const struct model *model) MUST_USE; /* ERR_NOMEM */
+                         const struct model *model) MUST_USE; /* rows_runs() */
 void boundaries_release(struct boundaries *boundaries);       /* {0} is fine */
 
 /* The name of a value of the ticket. */

@@ -2,6 +2,8 @@
  * played on a fake clock and drawn. Nothing is trained, and no cluster is asked. */
 #include "common/file.h"
 #include "common/files/json.h"
+#include "common/program/rows.h"
+#include "common/program/spec_file.h"
 #include "common/scoped.h"
 #include "common/settings/flags.h"
 #include "common/settings/options.h"
@@ -209,9 +211,10 @@ struct planned {
     struct model model;
     const struct kernels *kernels;
     struct plan plan;
+    struct mesh mesh; /* borrows the rows, or the spec's */
+    struct buf rows;  /* of --read; none: the spec's or a schedule's */
     struct program program;
     struct simulate_result result;
-    struct mesh mesh;
     struct plan_bytes *places; /* (places) of all their lanes */
     uint32_t slots;            /* of the node */
 };
@@ -219,6 +222,7 @@ struct planned {
 static void planned_release(struct planned *planned)
 {
     free(planned->places);
+    buf_release(&planned->rows);
     simulate_release(&planned->result);
     program_release(&planned->program);
     kernels_free(planned->kernels);
@@ -228,7 +232,7 @@ static void planned_release(struct planned *planned)
 static enum err read_spec(const struct arguments *arguments, struct planned *planned,
                           struct reason *reason)
 {
-    TRY(flags_read_spec(arguments->spec_path, &arguments->sets, &planned->spec, reason));
+    TRY(spec_file_read(arguments->spec_path, &arguments->sets, false, &planned->spec, reason));
     return model_init(&planned->model, &planned->spec.model, reason);
 }
 
@@ -272,40 +276,71 @@ static enum err judge_spec(const struct arguments *arguments, struct planned *pl
     return ERR_OK;
 }
 
+static struct mesh mesh_of_arguments(const struct arguments *arguments, const struct spec *spec)
+{
+    struct mesh mesh = mesh_of(spec);
+    mesh.offload |= arguments->offload;
+    if (arguments->stages > 0 || arguments->runs > 0 || arguments->schedule_given)
+        mesh.rows = NULL;
+    if (arguments->stages > 0)
+        mesh.places = arguments->stages;
+    if (arguments->runs > 0)
+        mesh.runs = arguments->runs;
+    if (arguments->schedule_given)
+        mesh.schedule = arguments->schedule;
+    if (arguments->residency.streamed)
+        mesh.residency = arguments->residency;
+    return mesh;
+}
+
 static enum err generate(const struct arguments *arguments, struct planned *planned,
                          struct reason *reason)
 {
     const struct spec_train *train = &planned->spec.train;
     uint32_t of_slot = arguments->microbatches > 0 ? arguments->microbatches
                                                    : train->slot_samples / train->microbatch;
-    struct mesh *mesh = &planned->mesh;
-    mesh->offload |= arguments->offload;
-    if (arguments->stages > 0)
-        mesh->places = arguments->stages;
-    if (arguments->runs > 0)
-        mesh->runs = arguments->runs;
-    if (arguments->schedule_given)
-        mesh->schedule = arguments->schedule;
-    if (arguments->residency.streamed)
-        mesh->residency = arguments->residency;
     const struct mesh_node node = {planned->slots, of_slot};
-    return mesh_training(mesh, &planned->model, node, &planned->program, reason);
+    return mesh_training(&planned->mesh, &planned->model, node, &planned->program, reason);
 }
 
+static bool computes_alone(const struct program *program)
+{
+    for (uint32_t p = 0; p < program->places_count; p++)
+        for (uint32_t i = 0; i < program->places[p].rows_count; i++)
+            if (!rows_has(program->places[p].rows[i].act))
+                return false;
+    return program->places_count > 1;
+}
+
+/* A file with compute acts alone is completed, as for a run; any other is taken as it is. */
 static enum err read_program(const struct arguments *arguments, struct planned *planned,
                              struct reason *reason)
 {
     scoped(buf_release) struct buf text = {0};
+    scoped(program_release) struct program read = {0};
+    struct mesh *mesh = &planned->mesh;
     enum err err = file_read(arguments->read, PROGRAM_FILE_BYTES_MAX, &text, reason);
     TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
-    err = program_parse(buf_slice(&text), &planned->program, reason);
-    return err == ERR_MALFORMED ? ERR_INVALID : err;
+    err = program_parse(buf_slice(&text), &read, reason);
+    TRY(err == ERR_MALFORMED ? ERR_INVALID : err);
+    if (!computes_alone(&read)) {
+        planned->program = read;
+        read = (struct program){0};
+        return ERR_OK;
+    }
+    TRY(rows_of_file(arguments->read, buf_slice(&text), &planned->rows, reason));
+    mesh->program = arguments->read;
+    mesh->rows = (const char *)planned->rows.data;
+    mesh->places = read.places_count;
+    mesh->runs = 1;
+    mesh->schedule = SCHEDULE_1F1B;
+    return generate(arguments, planned, reason);
 }
 
 static enum err make_program(const struct arguments *arguments, struct planned *planned,
                              struct reason *reason)
 {
-    planned->mesh = mesh_of(&planned->spec);
+    planned->mesh = mesh_of_arguments(arguments, &planned->spec);
     if (arguments->read != NULL)
         TRY(read_program(arguments, planned, reason));
     else
@@ -409,12 +444,32 @@ static void put_places(struct json_writer *writer, const struct planned *planned
     json_put_end(writer);
 }
 
+struct schedule_text {
+    char text[SPEC_PATH_BYTES + 16];
+};
+
+/* "1f1b", or "program my.csv". */
+static struct schedule_text schedule_text(const struct arguments *arguments,
+                                          const struct planned *planned)
+{
+    struct schedule_text out;
+    const struct mesh *mesh = &planned->mesh;
+    bool written = mesh->rows != NULL && mesh->rows[0] != 0;
+    const char *name = written ? mesh->program : arguments->read;
+    if (name != NULL)
+        snprintf(out.text, sizeof out.text, "program %s", name);
+    else
+        snprintf(out.text, sizeof out.text, "%s", schedule_name(mesh->schedule));
+    return out;
+}
+
 static enum err print_json(const struct arguments *arguments, const struct planned *planned)
 {
     scoped(buf_release) struct buf buf = {0};
     struct json_writer writer = json_writer(&buf);
     json_put_object(&writer);
     json_member_uint(&writer, "stages", planned->program.places_count);
+    json_member_text(&writer, "schedule", schedule_text(arguments, planned).text);
     json_member_uint(&writer, "slots", planned->program.slots);
     json_member_uint(&writer, "microbatches", planned->program.microbatches);
     json_member_real(&writer, "time", in_words(arguments, planned));
@@ -449,9 +504,10 @@ static enum err print_text(const struct arguments *arguments, const struct plann
     scoped(buf_release) struct buf text = {0};
     TRY(program_print(&planned->program, &text));
     fwrite(text.data, 1, text.bytes, stdout);
-    fprintf(stderr, "time %g%s, idle share %.3f, %" PRIu64 " bytes between places\n",
-            in_words(arguments, planned), arguments->uniform ? "" : " s",
-            simulate_idle_share(&planned->result), simulate_peer_bytes(&planned->result));
+    fprintf(stderr, "%s: time %g%s, idle share %.3f, %" PRIu64 " bytes between places\n",
+            schedule_text(arguments, planned).text, in_words(arguments, planned),
+            arguments->uniform ? "" : " s", simulate_idle_share(&planned->result),
+            simulate_peer_bytes(&planned->result));
     for (uint32_t p = 0; p < planned->program.places_count; p++)
         fprintf(
             stderr,

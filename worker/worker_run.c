@@ -1,6 +1,8 @@
 #include "worker/worker_run.h"
 
 #include "common/data/run_data.h"
+#include "common/program/rows.h"
+#include "common/scoped.h"
 #include "worker/fingerprint.h"
 #include "worker/plan.h"
 
@@ -106,14 +108,16 @@ static enum err open_executors(struct worker_run *run, uint32_t place, struct re
     return run->act_ms > 0 ? take_act_costs(run) : ERR_OK;
 }
 
-/* The coordinator refuses such a run. */
+/* The coordinator refuses a run whose mesh the model does not have. */
 static enum err check_mesh(const struct worker_run *run, struct reason *reason)
 {
-    uint64_t runs = (uint64_t)run->mesh.places * run->mesh.runs;
-    if (runs <= run->model.units_count)
-        return ERR_OK;
-    return reason_set(reason, ERR_INVALID, "the run's mesh needs %u units, and its model has %u",
-                      (unsigned)runs, run->model.units_count);
+    scoped(pipeline_runs_release) struct pipeline_runs runs = {0};
+    const struct schedule_shape shape = pipeline_shape(&run->spec, run->model.units_count, 1);
+    enum err err = has_places(run) ? rows_runs(&shape, &run->model, &runs) : ERR_OK;
+    return err == ERR_INVALID
+               ? reason_set(reason, err, "the run's mesh does not fit the %u units of its model",
+                            run->model.units_count)
+               : err;
 }
 
 static enum err open_all(const struct describe_reply *description,

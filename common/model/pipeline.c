@@ -3,6 +3,22 @@
 #include "common/tree.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+
+struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, uint32_t slots)
+{
+    const struct spec_train *train = &spec->train;
+    uint32_t of_node = slots > 0 ? slots : 1;
+    return (struct schedule_shape){.schedule = spec->mesh.schedule,
+                                   .places = spec->mesh.stages,
+                                   .runs = spec->mesh.runs,
+                                   .units = units,
+                                   .microbatches =
+                                       of_node * (train->slot_samples / train->microbatch),
+                                   .slots = of_node,
+                                   .program = spec->mesh.program,
+                                   .rows = spec->mesh.rows};
+}
 
 static enum err judge_runs(const struct schedule_shape *shape, struct reason *reason)
 {
@@ -66,13 +82,35 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
     return ERR_OK;
 }
 
-bool schedule_has(const struct schedule_shape *shape, const uint32_t *cuts, uint32_t place,
-                  uint32_t unit)
+enum err pipeline_runs_new(uint32_t count, struct pipeline_runs *ret_runs)
+{
+    uint32_t *cuts = calloc(2 * (size_t)count + 1, sizeof *cuts);
+    if (cuts == NULL)
+        return ERR_NOMEM;
+    *ret_runs = (struct pipeline_runs){count, cuts, cuts + count + 1};
+    return ERR_OK;
+}
+
+void pipeline_runs_release(struct pipeline_runs *runs)
+{
+    free(runs->cuts);
+    *runs = (struct pipeline_runs){0};
+}
+
+uint32_t pipeline_place(const struct pipeline_runs *runs, uint32_t unit)
 {
     uint32_t run = 0;
-    check(place < shape->places && unit < shape->units);
-    while (unit >= cuts[run + 1])
+    check(unit < runs->cuts[runs->count]);
+    while (unit >= runs->cuts[run + 1])
         run++;
-    return run % shape->places == place ||
-           (shape->schedule == SCHEDULE_CHIMERA && shape->places - 1 - run == place);
+    return runs->places[run];
+}
+
+bool schedule_has(const struct schedule_shape *shape, const struct pipeline_runs *runs,
+                  uint32_t place, uint32_t unit)
+{
+    uint32_t down = pipeline_place(runs, unit);
+    check(place < shape->places);
+    return down == place ||
+           (shape->schedule == SCHEDULE_CHIMERA && shape->places - 1 - down == place);
 }

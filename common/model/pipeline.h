@@ -2,7 +2,8 @@
  *
  * The model's units are cut into places × runs consecutive runs (stages.h); run r belongs to place
  * r mod places. Chimera has both directions: place p has run p of the half that runs down the places,
- * and run places − 1 − p of the half that runs up. */
+ * and run places − 1 − p of the half that runs up. A program that a user wrote says how many runs
+ * there are, and whose each is (common/program/rows.h). */
 #ifndef ROOST_COMMON_MODEL_PIPELINE_H
 #define ROOST_COMMON_MODEL_PIPELINE_H
 
@@ -21,14 +22,33 @@ struct schedule_shape {
     uint32_t units;
     uint32_t microbatches; /* of all slots */
     uint32_t slots;        /* of the node */
+    const char *program; /* its name, where a user wrote it, and its rows; borrowed, may be NULL */
+    const char *rows;    /* NULL or empty: the schedule makes the program */
 };
+
+/* The model's runs of units, and whose they are. */
+struct pipeline_runs {
+    uint32_t count;
+    uint32_t *cuts; /* (count + 1) run r is units cuts[r] to cuts[r + 1] − 1; owned, with places */
+    uint32_t *places; /* (count); chimera: of the half that runs down */
+};
+
+/* Room for so many. ERR_NOMEM. */
+enum err pipeline_runs_new(uint32_t count, struct pipeline_runs *ret_runs) MUST_USE;
+void pipeline_runs_release(struct pipeline_runs *runs); /* {0} is fine */
+
+/* The place that computes the unit, in chimera of the half that runs down. */
+uint32_t pipeline_place(const struct pipeline_runs *runs, uint32_t unit);
+
+/* Of the spec's mesh, for nodes of so many slots; 0: of one. Borrows the spec. */
+struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, uint32_t slots);
 
 /* Whether there is such a program. ERR_INVALID: one sentence, with the nearest setting that works
  * where there is one. */
 enum err schedule_judge(const struct schedule_shape *shape, struct reason *reason) MUST_USE;
 
-/* Whether the place has the unit, in some run. Run r is units cuts[r] to cuts[r + 1] − 1. */
-bool schedule_has(const struct schedule_shape *shape, const uint32_t *cuts, uint32_t place,
-                  uint32_t unit);
+/* Whether the place has the unit, in some run. */
+bool schedule_has(const struct schedule_shape *shape, const struct pipeline_runs *runs,
+                  uint32_t place, uint32_t unit);
 
 #endif

@@ -71,7 +71,7 @@ static void load(struct passes *passes, struct program_row row)
 static void pull(struct passes *passes, struct program_row row)
 {
     if (!passes->pulled[row.unit])
-        add(passes, ACT_PULL, (struct program_row){.unit = row.unit});
+        add(passes, ACT_PULL, (struct program_row){.unit = row.unit, .number = row.number});
     passes->pulled[row.unit] = true;
 }
 

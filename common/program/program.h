@@ -22,7 +22,8 @@
  * The text form is the CSV of torch.distributed.pipelining's schedules: a line for each place, a
  * cell for each row, `<stage><act>[<microbatch>]`; a unit is written as a stage. Ours are the acts
  * that PyTorch does not have (act.h), acts without a stage (`ZERO`), and the body: it begins after
- * a cell `<local steps>(` and ends with a cell `)`. Empty cells are skipped. */
+ * a cell `<local steps>(` and ends with a cell `)`. Empty cells are skipped; a semicolon ends a line,
+ * too. */
 #ifndef ROOST_COMMON_PROGRAM_PROGRAM_H
 #define ROOST_COMMON_PROGRAM_PROGRAM_H
 
@@ -39,6 +40,7 @@ struct program_row {
     enum act act;
     uint32_t unit;       /* 0 where the act names none, likewise below */
     uint32_t microbatch; /* of the node; of an act on a slot: the slot */
+    uint32_t number;     /* of the row of a file that it is or was made for, from 1; 0: of none */
 };
 
 /* What one place does. */
@@ -92,7 +94,7 @@ enum err program_validation(struct program *program, const struct program_shape 
  * is
  *     sent is received once.
  * ERR_INVALID: `reason` names the place (counted from 0, like units; where there are several), the
- * row (counted from 1) and its text. */
+ * row (its number, or counted from 1) and its text. */
 enum err program_validate(const struct program *program, struct reason *reason) MUST_USE;
 
 /* Text form. Parsing does not validate beyond the limits above: units, microbatches and slots are

@@ -225,12 +225,13 @@ static enum err read_places(struct text_reader *reader, struct reason *reason)
         skip_blanks(cursor);
         if (cursor->at == cursor->end)
             return end_place(reader, reason);
-        if (*cursor->at == '\n') {
+        bool ends = *cursor->at == '\n' || *cursor->at == ';';
+        if (ends) {
             TRY(end_place(reader, reason));
             cursor->line++;
             cursor->line_start = cursor->at + 1;
         }
-        if (*cursor->at == ',' || *cursor->at == '\n') {
+        if (*cursor->at == ',' || ends) {
             cursor->at++;
             separated = true;
             continue;

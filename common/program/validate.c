@@ -8,25 +8,32 @@
 
 /* ---- the rows of one place ---- */
 
+/* The number of row i of a place. */
+static uint32_t number_of(const struct program_place *place, uint32_t i)
+{
+    return place->rows[i].number > 0 ? place->rows[i].number : i + 1;
+}
+
 /* "program row 3", or with several places "program place 1, row 3". */
 struct where {
     char text[64];
 };
 
-static struct where where_of(const struct play *play, uint32_t rows)
+static struct where where_of(const struct play *play, uint32_t i)
 {
     struct where where;
+    uint32_t number = number_of(&play->program->places[play->place], i);
     if (play->program->places_count > 1)
-        snprintf(where.text, sizeof where.text, "program place %u, row %u", play->place, rows);
+        snprintf(where.text, sizeof where.text, "program place %u, row %u", play->place, number);
     else
-        snprintf(where.text, sizeof where.text, "program row %u", rows);
+        snprintf(where.text, sizeof where.text, "program row %u", number);
     return where;
 }
 
 static enum err row_wrong(const struct play *play, struct program_row row, uint32_t i,
                           const char *wrong, struct reason *reason)
 {
-    return reason_set(reason, ERR_INVALID, "%s (%s): %s", where_of(play, i + 1).text,
+    return reason_set(reason, ERR_INVALID, "%s (%s): %s", where_of(play, i).text,
                       program_row_text(play->program, row).text, wrong);
 }
 
@@ -117,9 +124,10 @@ static enum err play_stuck(struct play *play, struct reason *reason)
     return reason_set(reason, ERR_INVALID,
                       "%s (%s): place %u sends it in row %u, but waits itself in row %u: the "
                       "places wait for each other",
-                      where_of(play, play->next[waiting] + 1).text,
-                      program_row_text(play->program, row).text, sender, sends + 1,
-                      play->next[sender] + 1);
+                      where_of(play, play->next[waiting]).text,
+                      program_row_text(play->program, row).text, sender,
+                      number_of(&play->program->places[sender], sends),
+                      number_of(&play->program->places[sender], play->next[sender]));
 }
 
 static enum err play_places(struct play *play, struct reason *reason)
@@ -161,7 +169,8 @@ static enum err play_ending(struct play *play, struct reason *reason)
         const char *left = play_left(left_of(play, unit, slot));
         bool lossless = unit == last && !(left_of(play, unit, slot) & ARRAY(SLOT_LOSS));
         play->place = play_owner(play, unit, slot);
-        uint32_t rows = program->places[play->place].rows_count;
+        const struct program_place *own = &program->places[play->place];
+        uint32_t rows = own->rows_count > 0 ? number_of(own, own->rows_count - 1) : 0;
         const char *place = program->places_count > 1 ? "program place" : "program";
         char number[16] = "";
         if (program->places_count > 1)

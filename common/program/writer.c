@@ -33,6 +33,17 @@ void writer_add(struct writer *writer, uint32_t place, struct program_row row)
         writer->program.places[place].rows_count++;
 }
 
+void writer_add_run(struct writer *writer, uint32_t place, const uint32_t *cuts,
+                    struct program_row row)
+{
+    uint32_t first = cuts[row.unit], end = cuts[row.unit + 1];
+    bool upwards = row.act == ACT_F || row.act == ACT_E;
+    for (uint32_t i = first; i < end; i++) {
+        row.unit = upwards ? i : first + end - 1 - i;
+        writer_add(writer, place, row);
+    }
+}
+
 enum err writer_finish(struct writer *writer, struct program *ret_program)
 {
     enum err err = writer->err;

@@ -320,6 +320,14 @@ static const char *environment_value(const char *line, const char *path)
     return *line == '=' ? line + 1 : NULL;
 }
 
+const char *config_environment(const char *const *environment, const char *path)
+{
+    const char *value = NULL;
+    for (; value == NULL && *environment != NULL; environment++)
+        value = environment_value(*environment, path);
+    return value;
+}
+
 static enum err not_now(struct reading *reading, const struct config_place *place, const char *path,
                         size_t path_bytes)
 {

@@ -57,7 +57,7 @@ struct config_field {
     const char *when_path;
     uint32_t when_mask;
     bool late; /* readers of older versions do not know the key: it is printed only with another
-                  value than its default */
+                  value than its default; without one, not when it is an empty text */
 };
 
 struct config_table {
@@ -99,6 +99,9 @@ struct config_places {
 enum err config_parse(const struct config_table *table, struct slice text, const char *file,
                       const struct config_overrides *overrides, void *ret_settings,
                       struct config_places *ret_places, struct reason *reason) MUST_USE;
+
+/* What the environment ("NAME=value" lines ending with NULL) sets `path` to; NULL: nothing. */
+const char *config_environment(const char *const *environment, const char *path);
 
 /* The row of `path` that exists in these settings; fields_count: none. */
 size_t config_find(const struct config_table *table, const void *settings, const char *path);

@@ -108,9 +108,9 @@ static enum err print_sections(const char *before, const char *path, const char 
 static enum err is_default(const struct config_field *field, const void *settings, bool *ret_is)
 {
     scoped(buf_release) struct buf value = {0};
+    const char *initial = field->initial != NULL ? field->initial : "\"\"";
     TRY(config_print_value(field, settings, &value));
-    *ret_is = value.bytes == strlen(field->initial) &&
-              memcmp(value.data, field->initial, value.bytes) == 0;
+    *ret_is = value.bytes == strlen(initial) && memcmp(value.data, initial, value.bytes) == 0;
     return ERR_OK;
 }
 

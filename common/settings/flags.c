@@ -75,6 +75,38 @@ enum err flags_read_spec(const char *path, const struct flags_sets *sets, struct
     return spec_parse(buf_slice(&text), path, &overrides, ret_spec, reason);
 }
 
+/* A flag or a variable is written in the shell, beside its working folder. */
+static bool is_of_file(const struct flags_sets *sets, const char *key)
+{
+    size_t bytes = strlen(key);
+    for (size_t i = 0; i < sets->count; i++)
+        if (strncmp(sets->list[i], key, bytes) == 0 && sets->list[i][bytes] == '=')
+            return false;
+    return config_environment((const char *const *)environ, key) == NULL;
+}
+
+/* The folder that relative paths of the spec's file begin in. */
+static char *folder_of(const char *spec_path)
+{
+    const char *slash = strrchr(spec_path, '/');
+    scoped(free_scoped) char *folder =
+        slash == NULL ? strdup(".") : strndup(spec_path, (size_t)(slash - spec_path) + 1);
+    return folder == NULL ? NULL : realpath(folder, NULL);
+}
+
+enum err flags_absolute(const char *spec_path, const struct flags_sets *sets, const char *key,
+                        const char *path, struct buf *ret_absolute, struct reason *reason)
+{
+    scoped(free_scoped) char *folder = NULL;
+    if (path[0] == '/')
+        return buf_printf(ret_absolute, "%s", path);
+    folder = is_of_file(sets, key) ? folder_of(spec_path) : realpath(".", NULL);
+    if (folder == NULL)
+        return reason_set(reason, ERR_IO, "the folder that %s is relative to cannot be named",
+                          path);
+    return buf_printf(ret_absolute, "%s/%s", folder, path);
+}
+
 void flags_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {

@@ -11,7 +11,7 @@ enum { FLAGS_SETS_MAX = 128 };
 
 /* What follows each --set: settings over a spec's. Borrowed from the command line. */
 struct flags_sets {
-    const char *list[FLAGS_SETS_MAX];
+    const char *list[FLAGS_SETS_MAX + 1]; /* one for what a command adds */
     size_t count;
 };
 /* Their row of an option table; key 's'. */
@@ -24,6 +24,11 @@ void flags_add_set(struct flags_sets *sets, const char *argument, const struct a
  * is not there; the reason begins with the place. */
 enum err flags_read_spec(const char *path, const struct flags_sets *sets, struct spec *ret_spec,
                          struct reason *reason) MUST_USE;
+
+/* A path of the spec, the setting `key`, from the root and ending in a 0: it is relative to the spec's
+ * file, and where a flag or a variable sets it to the working folder. ERR_IO, ERR_NOMEM. */
+enum err flags_absolute(const char *spec_path, const struct flags_sets *sets, const char *key,
+                        const char *path, struct buf *ret_absolute, struct reason *reason) MUST_USE;
 
 /* Ends the process with argp_err_exit_status where the command line is wrong, with 0 after
  * --help. */

@@ -200,6 +200,12 @@ static const struct config_field fields[] = {
      ROW(mesh, schedule, FREE), .names = pipelines, .initial = "1f1b", .late = true},
     {"mesh.units", "runs of layers that each of them has; more than 1: interleaved", CONFIG_U32,
      ROW(mesh, runs, FREE), .min = 1, .max = 8, .initial = "1", .late = true},
+    {"mesh.program", "instead of a schedule: a file with a line of acts for each of them "
+     "(docs/schedules.md), relative like data.path", CONFIG_TEXT,
+     ROW(mesh, program, FREE), .min = 1, .max = SPEC_PATH_BYTES - 1, .late = true},
+    {"mesh.rows", "its acts, which roost reads from the file when the run starts; where they are "
+     "set, the file is not read", CONFIG_TEXT,
+     ROW(mesh, rows, FREE), .min = 1, .max = SPEC_ROWS_BYTES - 1, .late = true},
 
     {"optimizer.kind", "how weights follow gradients", CONFIG_NAME,
      ROW(optimizer, kind, REFUSED), .names = optimizer_kinds, .initial = "adamw"},
@@ -383,10 +389,34 @@ static bool sums_no_slots(const struct spec *spec)
            (spec->train.residency.weights == SPEC_STREAMED && spec->mesh.stages <= 1);
 }
 
+/* Lines of a program's rows, without empty ones. */
+static uint32_t lines_of(const char *rows)
+{
+    uint32_t lines = 0;
+    while (*(rows += strspn(rows, ";, \t")) != 0) {
+        rows += strcspn(rows, ";");
+        lines++;
+    }
+    return lines;
+}
+
+/* Rows belong to the program that the same source or a lower one names. */
+static void complete_mesh(struct draft *draft)
+{
+    struct spec_mesh *mesh = &draft->spec.mesh;
+    size_t program = config_find(&table, &draft->spec, "mesh.program");
+    size_t rows = config_find(&table, &draft->spec, "mesh.rows");
+    if (draft->places.places[program].source > draft->places.places[rows].source)
+        memset(mesh->rows, 0, sizeof mesh->rows);
+    if (mesh->rows[0] != 0 && is_open(draft, "mesh.stage"))
+        mesh->stages = lines_of(mesh->rows);
+}
+
 static void complete(struct draft *draft)
 {
     struct spec *spec = &draft->spec;
     complete_model(draft);
+    complete_mesh(draft);
     if (is_open(draft, "optimizer.lr") && spec->optimizer.kind == SPEC_ADAMW &&
         spec->data.kind == SPEC_SPIRAL)
         spec->optimizer.lr = LR_SPIRAL; /* 300 steps then reach an accuracy of 0.99 */
@@ -629,6 +659,30 @@ static enum err check_train(struct draft *draft)
     return ERR_OK;
 }
 
+/* What its rows say is judged where the model is known (common/program/rows.h). */
+static enum err check_program(struct draft *draft)
+{
+    const struct spec_mesh *mesh = &draft->spec.mesh;
+    uint32_t lines = lines_of(mesh->rows);
+    if (mesh->program[0] == 0)
+        return COMPLAIN(draft, "mesh.rows", NULL, "mesh.rows is no setting without mesh.program");
+    if (mesh->schedule != SCHEDULE_1F1B || mesh->runs > 1)
+        return COMPLAIN(draft, mesh->runs > 1 ? "mesh.units" : "mesh.schedule", "mesh.program",
+                        "mesh.program says who computes what when: without mesh.schedule and "
+                        "mesh.units it would do");
+    if (mesh->rows[0] == 0)
+        return ERR_OK;
+    if (lines < 2 || lines > STAGES_MAX)
+        return COMPLAIN(draft, "mesh.program", NULL,
+                        "%.100s has %u line%s; a program has one for each of 2 to %d stages",
+                        mesh->program, lines, plural(lines), STAGES_MAX);
+    if (mesh->stages != lines)
+        return COMPLAIN(draft, "mesh.stage", "mesh.program",
+                        "mesh.stage (%u) must be the number of lines of %.100s, which has %u",
+                        mesh->stages, mesh->program, lines);
+    return ERR_OK;
+}
+
 /* A clipped ticket, and a local step, need a norm over the whole gradient of a slot, of which each
  * place has a part. */
 static enum err check_mesh(struct draft *draft)
@@ -641,6 +695,8 @@ static enum err check_mesh(struct draft *draft)
             "mesh.stage (%u) must be 1 when consistency.kind is %s, which needs the norm "
             "of a slot's whole gradient in one worker; sync, delay and ssp do not",
             spec->mesh.stages, async ? "async" : "local");
+    if (spec->mesh.program[0] != 0 || spec->mesh.rows[0] != 0)
+        return check_program(draft);
     if (spec->mesh.runs > 1 && spec->mesh.schedule != SCHEDULE_INTERLEAVED)
         return COMPLAIN(draft, "mesh.units", "mesh.schedule",
                         "mesh.units (%u) must be 1 with mesh.schedule %s; interleaved has more",

@@ -16,7 +16,8 @@
 #define SPEC_SIZES_MAX 64 /* layer sizes of an mlp, inputs and outputs included */
 #define SPEC_PATH_BYTES 512
 #define SPEC_CORE_BYTES 24
-#define SPEC_TENSOR_MAX 8 /* the default of model.tensor_max */
+#define SPEC_ROWS_BYTES 32768 /* of a program that a user wrote */
+#define SPEC_TENSOR_MAX 8     /* the default of model.tensor_max */
 #define SPEC_PLACE_LEASES_MAX 8
 
 enum spec_model_kind { SPEC_GPT, SPEC_MLP, SPEC_LLAMA };
@@ -84,6 +85,10 @@ struct spec_mesh {
     uint32_t stages;
     enum schedule_kind schedule;
     uint32_t runs; /* of units that a place holds */
+    /* A program that a user wrote, instead of the schedule's: its file as the spec names it, and what
+     * is in that (common/program/rows.h). Empty: none; the rows alone: they are read at the start */
+    char program[SPEC_PATH_BYTES];
+    char rows[SPEC_ROWS_BYTES];
 };
 
 /* Where a worker's weights are between their uses (worker/program/residency.h). */

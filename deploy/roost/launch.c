@@ -1,9 +1,8 @@
 #include "deploy/roost/launch.h"
 
 #include "common/data/run_data.h"
-#include "common/file.h"
+#include "common/program/spec_file.h"
 #include "common/scoped.h"
-#include "common/settings/options.h"
 
 #include <string.h>
 
@@ -59,24 +58,6 @@ static enum err read_data(struct launch *launch, struct reason *reason)
     return ERR_OK;
 }
 
-/* A flag or a variable is written in the shell, beside its working folder. */
-static bool is_of_file(const struct launch_options *options)
-{
-    for (size_t i = 0; i < options->sets.count; i++)
-        if (strncmp(options->sets.list[i], "data.path=", strlen("data.path=")) == 0)
-            return false;
-    return options_environment(CONFIG_ENVIRONMENT_PREFIX "DATA_PATH", NULL) == NULL;
-}
-
-/* The folder that relative paths of the spec's file begin in. */
-static char *folder_of(const char *spec_path)
-{
-    const char *slash = strrchr(spec_path, '/');
-    scoped(free_scoped) char *folder =
-        slash == NULL ? strdup(".") : strndup(spec_path, (size_t)(slash - spec_path) + 1);
-    return folder == NULL ? NULL : realpath(folder, NULL);
-}
-
 /* A run may begin from a machine that has no copy of the data. */
 static enum err find_data(const struct launch_options *options, struct launch *launch,
                           struct reason *reason)
@@ -113,18 +94,13 @@ static enum err make_path_absolute(const struct launch_options *options, struct 
                                    struct reason *reason)
 {
     char *path = launch->spec.data.path;
-    scoped(free_scoped) char *folder = NULL;
     scoped(buf_release) struct buf absolute = {0};
-    if (launch->spec.data.kind == SPEC_SPIRAL || path[0] == '/')
+    if (launch->spec.data.kind == SPEC_SPIRAL)
         return ERR_OK;
-    folder = is_of_file(options) ? folder_of(options->spec_path) : realpath(".", NULL);
-    if (folder == NULL)
-        return reason_set(reason, ERR_IO, "the folder that %s is relative to cannot be named",
-                          path);
-    TRY(buf_printf(&absolute, "%s/%s", folder, path));
+    TRY(flags_absolute(options->spec_path, &options->sets, "data.path", path, &absolute, reason));
     if (absolute.bytes >= sizeof launch->spec.data.path)
-        return reason_set(reason, ERR_INVALID, "data.path is too long when absolute: %s/%s", folder,
-                          path);
+        return reason_set(reason, ERR_INVALID, "data.path is too long when absolute: %s",
+                          (const char *)absolute.data);
     memcpy(path, absolute.data, absolute.bytes + 1);
     return ERR_OK;
 }
@@ -132,7 +108,7 @@ static enum err make_path_absolute(const struct launch_options *options, struct 
 static enum err fill(const struct launch_options *options, struct launch *launch,
                      struct reason *reason)
 {
-    TRY(flags_read_spec(options->spec_path, &options->sets, &launch->spec, reason));
+    TRY(spec_file_read(options->spec_path, &options->sets, options->resume, &launch->spec, reason));
     TRY(make_path_absolute(options, launch, reason));
     TRY(find_data(options, launch, reason));
     TRY(name_restore(options, launch, reason));

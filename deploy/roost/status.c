@@ -1,5 +1,6 @@
 /* roost status, stop and checkpoint: one question to the coordinator each. */
 #include "common/scoped.h"
+#include "common/settings/spec.h"
 #include "common/time.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
@@ -82,7 +83,41 @@ static void put_server(struct json_writer *writer, const struct server_descripti
     json_put_end(writer);
 }
 
-static void print_tool(const struct status_reply *status)
+/* How workers share a ticket; stages 0: they do not, or there is no run. */
+struct mesh_text {
+    uint32_t stages;
+    char schedule[SPEC_PATH_BYTES + 16]; /* "1f1b", "program my.csv" */
+};
+
+/* Says nothing where the coordinator does not describe its run just now. */
+static struct mesh_text mesh_of(struct client *client)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct mesh_text mesh = {0};
+    struct describe_reply reply;
+    struct spec spec;
+    if (client_describe(client, &answer, &reply, NULL) != ERR_OK || !reply.has_run)
+        return mesh;
+    struct slice text = {(const uint8_t *)reply.spec, strlen(reply.spec)};
+    if (spec_parse(text, "the run's spec", NULL, &spec, NULL) != ERR_OK || spec.mesh.stages <= 1)
+        return mesh;
+    mesh.stages = spec.mesh.stages;
+    snprintf(mesh.schedule, sizeof mesh.schedule, "%s%s",
+             spec.mesh.program[0] != 0 ? "program " : "",
+             spec.mesh.program[0] != 0 ? spec.mesh.program : schedule_name(spec.mesh.schedule));
+    return mesh;
+}
+
+static void put_mesh(struct json_writer *writer, const struct mesh_text *mesh)
+{
+    json_put_key(writer, "mesh");
+    json_put_object(writer);
+    json_member_uint(writer, "stages", mesh->stages > 0 ? mesh->stages : 1);
+    json_member_text(writer, "schedule", mesh->schedule);
+    json_put_end(writer);
+}
+
+static void print_tool(const struct status_reply *status, const struct mesh_text *mesh)
 {
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
@@ -112,6 +147,7 @@ static void print_tool(const struct status_reply *status)
     for (uint32_t i = 0; i < status->server_count; i++)
         put_server(&writer, &status->servers[i]);
     json_put_end(&writer);
+    put_mesh(&writer, mesh);
     put_places(&writer, status);
     json_put_end(&writer);
     print_json(&writer);
@@ -177,7 +213,7 @@ static void print_certificates(const struct status_reply *status)
         print_end("worker", status->members[i].name, status->members[i].certificate_ends_s);
 }
 
-static void print_people(const struct status_reply *status)
+static void print_people(const struct status_reply *status, const struct mesh_text *mesh)
 {
     printf("%s%s%s\n", print_state(status->state), status->reason[0] != 0 ? ": " : "",
            status->reason);
@@ -198,6 +234,8 @@ static void print_people(const struct status_reply *status)
     print_audits_line("audited: ", &status->audits);
     for (uint32_t i = 0; i < status->member_count; i++)
         print_member(&status->members[i]);
+    if (mesh->stages > 0)
+        printf("mesh of %u stages, %s\n", mesh->stages, mesh->schedule);
     for (uint32_t i = 0; i < status->place_count; i++)
         print_place(&status->places[i]);
     for (uint32_t i = 0; i < status->unreachable_count; i++)
@@ -230,10 +268,11 @@ int command_status(int argc, char **argv)
         err = client_status(&client, &answer, &status, &reason);
     if (err != ERR_OK)
         return client_fail(&arguments.client, err, &reason);
+    const struct mesh_text mesh = mesh_of(&client);
     if (arguments.json)
-        print_tool(&status);
+        print_tool(&status, &mesh);
     else
-        print_people(&status);
+        print_people(&status, &mesh);
     return is_ready(&status) ? EXIT_SUCCESS : EXIT_NOT_READY;
 }
 

@@ -367,7 +367,8 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
                          NULL,
                          NULL};
     size_t count = 6;
-    if (up->launch.spec.mesh.stages > 1) { /* else nobody asks it */
+    const struct spec_mesh *mesh = &up->launch.spec.mesh;
+    if (mesh->stages > 1 || mesh->program[0] != 0) { /* else nobody asks it */
         own[count++] = "--address";
         own[count++] = "127.0.0.1:0";
         own[count++] = "--memory";
@@ -569,7 +570,8 @@ static bool predict_places(struct up *up, const struct status_reply *status,
         .log_path = log,
         .uniform = options_environment(CONFIG_ENVIRONMENT_PREFIX "ACT_MS", NULL) != NULL,
     };
-    return up->options->trace_out != NULL && up->launch.spec.mesh.stages > 1 &&
+    const struct spec_mesh *mesh = &up->launch.spec.mesh;
+    return up->options->trace_out != NULL && (mesh->stages > 1 || mesh->program[0] != 0) &&
            join_path(up, "run.yaml", spec, sizeof spec, &reason) == ERR_OK &&
            join_path(up, "logs/program.log", log, sizeof log, &reason) == ERR_OK &&
            predict(&up->children, &wish, ret_prediction, &reason) == ERR_OK;

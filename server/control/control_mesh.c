@@ -1,30 +1,16 @@
 #include "server/control/control_mesh.h"
 
-#include "common/model/pipeline.h"
-#include "common/model/stages.h"
+#include "common/program/rows.h"
 
 #include <stdlib.h>
-
-static struct schedule_shape shape_of(const struct spec *spec, const struct model *model,
-                                      uint32_t slots)
-{
-    const struct spec_train *train = &spec->train;
-    return (struct schedule_shape){.schedule = spec->mesh.schedule,
-                                   .places = spec->mesh.stages,
-                                   .runs = spec->mesh.runs,
-                                   .units = model->units_count,
-                                   .microbatches =
-                                       slots * (train->slot_samples / train->microbatch),
-                                   .slots = slots};
-}
 
 /* Every node of a step needs a program: where the coordinator chooses, the smallest has one. */
 static enum err judge(const struct spec *spec, const struct model *model, struct reason *reason)
 {
     const struct spec_train *train = &spec->train;
     uint32_t slots = train->node_slots > 0 ? train->node_slots : 1, rest = train->slots % slots;
-    struct schedule_shape shape = shape_of(spec, model, slots);
-    TRY(schedule_judge(&shape, reason));
+    struct schedule_shape shape = pipeline_shape(spec, model->units_count, slots);
+    TRY(rows_judge(&shape, reason));
     if (rest == 0)
         return ERR_OK;
     if (spec_push_slots(spec) < slots && train->precision == SPEC_BF16)
@@ -32,9 +18,9 @@ static enum err judge(const struct spec *spec, const struct model *model, struct
                           "chimera rounds the halves of nodes to bf16, and the last node of a step "
                           "of %u slots has other halves than those of %u; a divisor would do",
                           train->slots, slots);
-    shape = shape_of(spec, model, rest);
+    shape = pipeline_shape(spec, model->units_count, rest);
     struct reason why;
-    if (schedule_judge(&shape, &why) == ERR_OK)
+    if (rows_judge(&shape, &why) == ERR_OK)
         return ERR_OK;
     return reason_set(reason, ERR_INVALID, "the last node of a step has %u slot%s: %.300s", rest,
                       plural(rest), why.text);
@@ -61,7 +47,7 @@ static bool add_range(struct coordinator_place *place, uint32_t first,
 }
 
 /* What the units of the stage have. */
-static enum err add_stage(const struct schedule_shape *shape, const uint32_t *cuts,
+static enum err add_stage(const struct schedule_shape *shape, const struct pipeline_runs *runs,
                           const struct model *model, uint32_t stage,
                           struct coordinator_place *place, struct reason *reason)
 {
@@ -70,7 +56,7 @@ static enum err add_stage(const struct schedule_shape *shape, const uint32_t *cu
         for (uint32_t i = 0; i < model->parameters_count; i++) {
             const struct model_parameter *parameter = &model->parameters[i];
             bool has = part < parameter->parts &&
-                       schedule_has(shape, cuts, stage, parameter->part_units[part]);
+                       schedule_has(shape, runs, stage, parameter->part_units[part]);
             if (has && !add_range(place, first, parameter, part))
                 return reason_set(reason, ERR_INVALID,
                                   "a place of %u runs has more than %u ranges of chunks; fewer "
@@ -82,40 +68,66 @@ static enum err add_stage(const struct schedule_shape *shape, const uint32_t *cu
 }
 
 /* In chimera the place has a run of each direction: of each half of a node. */
-static enum err fill(const struct schedule_shape *shape, const uint32_t *cuts,
+static enum err fill(const struct schedule_shape *shape, const struct pipeline_runs *runs,
                      const struct model *model, uint32_t stage, struct coordinator_place *place,
                      struct reason *reason)
 {
     struct schedule_shape down = *shape;
     if (shape->schedule != SCHEDULE_CHIMERA)
-        return add_stage(shape, cuts, model, stage, place, reason);
+        return add_stage(shape, runs, model, stage, place, reason);
     down.schedule = SCHEDULE_NAIVE;
-    TRY(add_stage(&down, cuts, model, stage, place, reason));
+    TRY(add_stage(&down, runs, model, stage, place, reason));
     place->right_first = place->range_count;
-    return add_stage(&down, cuts, model, shape->places - 1 - stage, place, reason);
+    return add_stage(&down, runs, model, shape->places - 1 - stage, place, reason);
 }
 
-enum err control_mesh_places(const struct spec *spec, const struct model *model,
-                             struct coordinator_place **ret_places, struct reason *reason)
+/* Whether the first place and the last hand each other values. */
+static bool is_ring(const struct pipeline_runs *runs, uint32_t last)
 {
-    uint32_t stages = spec->mesh.stages;
-    *ret_places = NULL;
-    if (stages <= 1)
+    for (uint32_t run = 1; run < runs->count; run++) {
+        uint32_t before = runs->places[run - 1], here = runs->places[run];
+        if ((before == last && here == 0) || (before == 0 && here == last))
+            return true;
+    }
+    return false;
+}
+
+static enum err fill_all(const struct schedule_shape *shape, const struct model *model,
+                         struct control_mesh *mesh, struct reason *reason)
+{
+    struct pipeline_runs runs;
+    TRY(rows_runs(shape, model, &runs));
+    enum err err = ERR_OK;
+    for (uint32_t stage = 0; stage < shape->places && err == ERR_OK; stage++)
+        err = fill(shape, &runs, model, stage, &mesh->places[stage], reason);
+    mesh->ring = is_ring(&runs, shape->places - 1);
+    pipeline_runs_release(&runs);
+    return err;
+}
+
+enum err control_mesh_new(const struct spec *spec, const struct model *model,
+                          struct control_mesh *ret_mesh, struct reason *reason)
+{
+    struct control_mesh mesh = {0};
+    bool written = spec->mesh.program[0] != 0;
+    *ret_mesh = mesh;
+    if (written && spec->mesh.rows[0] == 0)
+        return reason_set(reason, ERR_INVALID,
+                          "mesh.program: %.200s is not there, nor does the run have its acts from "
+                          "before",
+                          spec->mesh.program);
+    if (spec->mesh.stages <= 1)
         return ERR_OK;
     TRY(judge(spec, model, reason));
-    const struct schedule_shape shape = shape_of(spec, model, 1);
-    uint32_t *cuts = calloc(stages * spec->mesh.runs + 1, sizeof *cuts);
-    struct coordinator_place *places = calloc(stages, sizeof *places);
-    enum err err = cuts != NULL && places != NULL ? ERR_OK : ERR_NOMEM;
-    if (err == ERR_OK)
-        stages_cut(model, stages * spec->mesh.runs, cuts);
-    for (uint32_t stage = 0; stage < stages && err == ERR_OK; stage++)
-        err = fill(&shape, cuts, model, stage, &places[stage], reason);
-    free(cuts);
-    if (err == ERR_OK)
-        *ret_places = places;
+    const struct schedule_shape shape = pipeline_shape(spec, model->units_count, 1);
+    mesh.places = calloc(shape.places, sizeof *mesh.places);
+    if (mesh.places == NULL)
+        return ERR_NOMEM;
+    enum err err = fill_all(&shape, model, &mesh, reason);
+    if (err != ERR_OK)
+        free(mesh.places);
     else
-        free(places);
+        *ret_mesh = mesh;
     return err;
 }
 

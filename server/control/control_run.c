@@ -4,7 +4,6 @@
 #include "common/files/checkpoint.h"
 #include "common/scoped.h"
 #include "kernels/kernels.h"
-#include "server/control/control_mesh.h"
 #include "server/disk/prepared.h"
 
 #include <string.h>
@@ -64,8 +63,8 @@ static void fill_settings(struct control_run *run)
         .cut_every = spec->checkpoint.every_steps,
         .cut_bytes = prepared_cut_bytes(spec, &run->model),
         .place_count = spec->mesh.stages,
-        .places = run->places,
-        .places_ring = spec->mesh.runs > 1,
+        .places = run->mesh.places,
+        .places_ring = run->mesh.ring,
         .place_leases = spec_place_leases(spec),
         .seal = seal_settings_of_spec(spec),
         .parameter_count = run->model.parameters_count,
@@ -86,7 +85,7 @@ static enum err fill_run(struct control_run *run, struct reason *reason)
                    &run->spec, reason));
     TRY(model_init(&run->model, &run->spec.model, reason));
     TRY(fill_parameters(run));
-    TRY(control_mesh_places(&run->spec, &run->model, &run->places, reason));
+    TRY(control_mesh_new(&run->spec, &run->model, &run->mesh, reason));
     TRY(buf_printf(&path, "%s/checkpoints", run->stored.directory));
     run->checkpoint_dir = strndup((const char *)path.data, path.bytes);
     if (run->checkpoint_dir == NULL)
@@ -121,7 +120,7 @@ void control_run_free(struct control_run *run)
     store_run_release(&run->stored);
     model_release(&run->model);
     free(run->parameters);
-    free(run->places);
+    free(run->mesh.places);
     free(run->checkpoint_dir);
     free(run);
 }
@@ -253,6 +252,17 @@ static enum err take_text(char **text, const char *value)
     return ERR_OK;
 }
 
+/* Whose file is not there any more; a mesh that is not as large is refused with the rest. */
+static void take_program(struct spec_mesh *wanted, const struct spec_mesh *stored)
+{
+    bool lacks = wanted->rows[0] == 0 && wanted->program[0] != 0;
+    if (!lacks || strcmp(wanted->program, stored->program) != 0)
+        return;
+    memcpy(wanted->rows, stored->rows, sizeof wanted->rows);
+    if (wanted->stages == 1)
+        wanted->stages = stored->stages;
+}
+
 /* The request's spec with `auto` made one core type for all workers and every resume: the stored
  * run's, or this machine's. Empty when the request has none. */
 static enum err pin_spec(const char *wanted, const char *stored_text, struct buf *ret_text,
@@ -268,6 +278,7 @@ static enum err pin_spec(const char *wanted, const char *stored_text, struct buf
         TRY(spec_parse((struct slice){(const uint8_t *)stored_text, strlen(stored_text)},
                        "the stored spec", NULL, &stored, reason));
         core = stored.train.gemm_core;
+        take_program(&spec.mesh, &stored.mesh);
     }
     if (strcmp(spec.train.gemm_core, "auto") == 0)
         snprintf(spec.train.gemm_core, sizeof spec.train.gemm_core, "%s", core);

@@ -6,6 +6,7 @@
 
 #include "common/model/model.h"
 #include "common/settings/spec.h"
+#include "server/control/control_mesh.h"
 #include "server/control/whole_cut.h"
 #include "server/disk/store.h"
 
@@ -16,7 +17,7 @@ struct control_run {
     struct spec spec;
     struct model model;
     struct map_parameter *parameters; /* one for each of the model's */
-    struct coordinator_place *places; /* of the mesh; NULL: it has one */
+    struct control_mesh mesh;
     char *checkpoint_dir;
     struct coordinator_run settings; /* points into the rest */
 };

@@ -5,6 +5,7 @@ counted is the one that `roost program` predicted. The idle share is measured in
 long that the time of places is theirs, not the processors': it is printed beside the prediction, and not judged."""
 import json
 import os
+import shutil
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -105,6 +106,27 @@ def cells_of(name, measures_idle):
     fixed = [technique, *(f"{seen[key]:,}" for key in ("pulled", "pushed", "peer")), table.listed(seen["device"]),
              table.listed(peak["weights"]) if "--stream" in words else "all", table.listed(seen["host"]) if any(seen["host"]) else ""]
     return fixed, idle_of(spec, level, words, sets, workers) if measures_idle else ["", ""]
+
+
+def written():
+    """A run whose program a user wrote, and that goes on without the file."""
+    spec, directory = table.spec_of(table.GPT), c.fresh("written")
+    path = f"{directory}/mine.csv"
+    os.makedirs(directory)
+    shutil.copy("docs/programs/eager-1f1b.csv", path)
+    rate = words_of({"optimizer.schedule": "constant"})  # which does not depend on the run's length
+    settings = words_of({"train.node_slots": 1, "mesh.program": path}) + rate
+    plan = table.plan_of(spec, 1, (), words_of({"mesh.program": path}))
+    summary = c.up(spec, "--workers", 4, *settings, directory=f"{directory}/run")
+    c.check_equal(summary["digest"], c.reference(spec, *rate), "digest")
+    nodes = 4 * table.STEPS
+    c.check_equal(summary["peer_bytes"], nodes * plan["peer_bytes"], "bytes between places")
+    c.check_equal(summary["peak_bytes"]["device"], plan["peak_bytes"]["device"], "device memory")
+    os.remove(path)
+    steps = words_of({"train.steps": table.STEPS + 2})
+    summary = c.up(spec, "--workers", 4, "--resume", *settings, *steps, directory=f"{directory}/run")
+    c.check_equal(summary["digest"], c.reference(spec, *rate, *steps), "digest of the run that went on without the file")
+    c.check(summary["peer_bytes"] > 0, "it has places still")
 
 
 def lost_under_churn():

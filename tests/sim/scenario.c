@@ -322,12 +322,13 @@ static void choose_residency(struct scenario *scenario)
 static bool has_mesh(const struct scenario *scenario)
 {
     struct reason reason = {.text = ""};
-    struct coordinator_place *places = NULL;
+    struct control_mesh mesh;
     struct model model;
     scenario_model(scenario, &model);
     bool fits = scenario->spec.mesh.stages * scenario->spec.mesh.runs <= model.units_count &&
-                control_mesh_places(&scenario->spec, &model, &places, &reason) == ERR_OK;
-    free(places);
+                control_mesh_new(&scenario->spec, &model, &mesh, &reason) == ERR_OK;
+    if (fits)
+        free(mesh.places);
     model_release(&model);
     return fits;
 }

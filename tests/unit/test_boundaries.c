@@ -55,17 +55,29 @@ TEST(what_a_program_sends_passes_from_its_place_to_the_one_that_receives_it)
         uint32_t places, runs;
         struct node node;
         uint32_t boundaries; /* crossed by each microbatch */
+        const char *written;
     } rows[] = {
-        {SCHEDULE_1F1B, 4, 1, {1, 1}, 3},        {SCHEDULE_ZB_H1, 4, 1, {0, 3}, 3},
-        {SCHEDULE_INTERLEAVED, 2, 2, {1, 0}, 3}, {SCHEDULE_CHIMERA, 4, 1, {1, 2}, 3},
-        {SCHEDULE_CHIMERA, 2, 1, {2, 0}, 1},     {SCHEDULE_CHIMERA, 4, 1, {2, 1}, 3},
+        {SCHEDULE_1F1B,
+         2,
+         1,
+         {1, 1},
+         2,
+         "1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1;0F0,0F1,3F0,3B0,3F1,3B1,0B0,0B1"},
+        {SCHEDULE_1F1B, 4, 1, {1, 1}, 3},
+        {SCHEDULE_ZB_H1, 4, 1, {0, 3}, 3},
+        {SCHEDULE_INTERLEAVED, 2, 2, {1, 0}, 3},
+        {SCHEDULE_CHIMERA, 4, 1, {1, 2}, 3},
+        {SCHEDULE_CHIMERA, 2, 1, {2, 0}, 1},
+        {SCHEDULE_CHIMERA, 4, 1, {2, 1}, 3},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct mesh_fixture f = {.schedule = rows[i].schedule};
         struct program program;
         mesh_set_up(&f);
         boundaries_release(&f.boundaries);
-        f.spec.mesh = (struct spec_mesh){rows[i].places, rows[i].schedule, rows[i].runs};
+        f.spec.mesh = (struct spec_mesh){rows[i].places, rows[i].schedule, rows[i].runs, "my.csv"};
+        if (rows[i].written != NULL)
+            snprintf(f.spec.mesh.rows, sizeof f.spec.mesh.rows, "%s", rows[i].written);
         assert_int_equal(boundaries_init(&f.boundaries, &f.spec, &f.model), ERR_OK);
         f.ticket.node = rows[i].node;
         const struct mesh mesh = mesh_of(&f.spec);

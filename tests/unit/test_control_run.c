@@ -188,6 +188,41 @@ TEST_F(a_resume_without_a_spec_takes_the_stored_one, plan)
     assert_int_equal(f->plan.run->settings.steps, 10);
 }
 
+#define MESH(rows) SPEC("10", "0.1") "mesh: {program: my.csv" rows "}\n"
+
+/* Each unit of the two is a stage. */
+TEST_F(a_program_that_a_user_wrote_travels_in_the_spec, plan)
+{
+    f->request.spec = MESH(", rows: \"0F0,0B0;1F0,1B0\"");
+    store_run(f);
+    assert_int_equal(f->plan.run->settings.place_count, 2);
+    assert_int_equal(f->plan.run->settings.places[1].ranges[0].chunks.count > 0, true);
+    f->request.spec = MESH(""); /* its file is gone */
+    assert_int_equal(plan(f), ERR_OK);
+    assert_string_equal(f->plan.run->spec.mesh.rows, "0F0,0B0;1F0,1B0");
+    assert_int_equal(f->plan.run->settings.place_count, 2);
+}
+
+TEST_F(a_program_that_is_none_is_refused_before_anything_is_stored, plan)
+{
+    static const struct {
+        const char *spec, *wanted;
+    } rows[] = {
+        {MESH(""), "mesh.program: my.csv is not there, nor does the run have its acts from before"},
+        {MESH(", rows: \"0F0,0B0;1B0,1F0\""),
+         "my.csv place 1, row 1 (B of unit 1, microbatch 0): its forward has not run, or its "
+         "backward has"},
+        {MESH(", rows: \"0F0,0B0,0Q;1F0,1B0\""), "my.csv line 1, column 10: no such act"},
+        {MESH(", rows: \"0F0,0B0;1F0,1B0;2F0,2B0\""),
+         "3 stages need as many units, and the model has 2; 2 stages would do"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        f->request.spec = rows[i].spec;
+        assert_int_equal(plan(f), ERR_INVALID);
+        assert_string_equal(f->reason.text, rows[i].wanted);
+    }
+}
+
 TEST_F(another_model_or_data_set_cannot_be_resumed, plan)
 {
     store_run(f);

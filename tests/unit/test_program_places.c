@@ -146,12 +146,14 @@ TEST(a_chimera_place_has_a_run_of_each_half)
               "1LOSS,1REDUCE_GRAD,0RECV_B1,0CLEAR1,0B1,0REDUCE_GRAD1\n");
 }
 
-static void validated(struct schedule_shape shape, const uint32_t *cuts, const char *wanted)
+static void validated(struct schedule_shape shape, uint32_t *cuts, const char *wanted)
 {
+    uint32_t places[] = {0, 1, 0, 1};
+    const struct pipeline_runs runs = {shape.places * shape.runs, cuts, places};
     scoped(program_release) struct program compute = {0}, program = {0};
     scoped(buf_release) struct buf text = {0};
     struct reason reason = {.text = ""};
-    assert_int_equal(schedule_validation(&shape, cuts, &compute), ERR_OK);
+    assert_int_equal(schedule_validation(&shape, &runs, &compute), ERR_OK);
     assert_int_equal(
         passes_complete(&compute, &(struct passes_options){.recompute = true}, &program), ERR_OK);
     assert_int_equal(program_validate(&program, &reason), ERR_OK);
@@ -162,11 +164,11 @@ static void validated(struct schedule_shape shape, const uint32_t *cuts, const c
 
 TEST(validation_goes_forward_alone_through_the_places)
 {
-    validated((struct schedule_shape){SCHEDULE_1F1B, 2, 1, 3, 2, 1}, (const uint32_t[]){0, 1, 3},
+    validated((struct schedule_shape){SCHEDULE_1F1B, 2, 1, 3, 2, 1}, (uint32_t[]){0, 1, 3},
               "LOAD,0UNSHARD,0E0,0SEND_E0,0E1,0SEND_E1\n"
               "1UNSHARD,1RECV_F0,1E0,LOAD,2UNSHARD,2E0,1RECV_F1,1E1,2E1,2SUM\n");
     validated((struct schedule_shape){SCHEDULE_INTERLEAVED, 2, 2, 4, 1, 1},
-              (const uint32_t[]){0, 1, 2, 3, 4},
+              (uint32_t[]){0, 1, 2, 3, 4},
               "LOAD,0UNSHARD,0E0,0SEND_E0,2UNSHARD,2RECV_F0,2E0,2SEND_E0\n"
               "1UNSHARD,1RECV_F0,1E0,1SEND_E0,LOAD,3UNSHARD,3RECV_F0,3E0,3SUM\n");
     judged("LOAD,0UNSHARD,0E0,0SEND_E0,0SEND_E0\n1UNSHARD,1E0\n", "row 5 (SEND_E of unit 0, micro");

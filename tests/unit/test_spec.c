@@ -293,6 +293,18 @@ TEST(every_refusal_of_a_setting_names_it)
         {"optimizer: {lr_min: 0.1}", "optimizer.lr_min must be at most optimizer.lr"},
         {"optimizer: {warmup_samples: 19200}",
          "optimizer.warmup_samples (19200) must be less than the decay's samples (19200)"},
+        {"mesh: {rows: 0F0}", "mesh.rows is no setting without mesh.program"},
+        {"mesh: {program: my.csv, schedule: gpipe}",
+         "mesh.program says who computes what when: without mesh.schedule and mesh.units it would "
+         "do"},
+        {"mesh: {program: my.csv, rows: 0F0}",
+         "my.csv has 1 line; a program has one for each of 2 to 64 stages"},
+        {"mesh: {program: my.csv, stage: 3, rows: \"0F0;1F0\"}",
+         "mesh.stage (3) must be the number of lines of my.csv, which has 2"},
+        {"consistency: {kind: async}\nmesh: {program: my.csv, rows: \"0F0;1F0\"}",
+         "mesh.stage (2) must be 1 when consistency.kind is async, which needs the norm of a "
+         "slot's "
+         "whole gradient in one worker; sync, delay and ssp do not"},
         {"consistency: {kind: bsp}",
          "consistency.kind must be one of sync, delay, ssp, async, local, not \"bsp\""},
         {"consistency: {delay: 1}",
@@ -337,6 +349,17 @@ TEST(a_flag_that_breaks_a_rule_is_named)
                   "integers from 1 to 1048576, not \"4\"");
 }
 
+TEST(a_program_s_rows_say_how_many_stages_there_are)
+{
+    static const char text[] =
+        GPT TEXT "mesh: {program: my.csv, rows: \"0F0,0B0;1F0,1B0;2F0,2B0\"}";
+    struct spec spec = parsed(text);
+    assert_int_equal(spec.mesh.stages, 3);
+    assert_int_equal(parse(text, "mesh.program=other.csv", &spec, NULL), ERR_OK);
+    assert_int_equal(spec.mesh.rows[0], 0); /* they were the other file's */
+    assert_int_equal(spec.mesh.stages, 1);
+}
+
 TEST(an_unknown_key_is_followed_by_the_one_that_was_meant)
 {
     static const struct {
@@ -375,6 +398,7 @@ static const char *const specs[] = {
     "model: {kind: mlp, layers: [2, 7, 5, 3], activation: tanh}\n" SPIRAL,
     TEXT "train: {recompute: every, recompute_every: 3}",
     TEXT "activations: {offload: true}",
+    TEXT "mesh: {stage: 2, program: my.csv, rows: \"0F0,0B0;1F0,1B0\"}",
     TEXT "residency: {weights: streamed, keep_after_forward: true, order: microbatch, prefetch: 3}",
     TEXT "consistency: {kind: delay, delay: 3}",
     TEXT "consistency: {kind: ssp, staleness: 4}",

@@ -1,10 +1,8 @@
 #include "worker/program/mesh.h"
 
-#include "common/model/stages.h"
 #include "common/program/passes.h"
+#include "common/program/rows.h"
 #include "common/scoped.h"
-
-#include <stdlib.h>
 
 /* gpipe computes all microbatches forward first: so streamed weights are pulled twice a slot. */
 struct mesh mesh_alone(const struct spec_train *train)
@@ -31,6 +29,8 @@ struct mesh mesh_of(const struct spec *spec)
     mesh.schedule = spec->mesh.schedule;
     mesh.places = spec->mesh.stages;
     mesh.runs = spec->mesh.runs;
+    mesh.program = spec->mesh.program;
+    mesh.rows = spec->mesh.rows;
     return mesh;
 }
 
@@ -42,18 +42,15 @@ static struct schedule_shape shape_of(const struct mesh *mesh, const struct mode
                                    .runs = mesh->runs,
                                    .units = model->units_count,
                                    .microbatches = node.slots * node.microbatches,
-                                   .slots = node.slots};
+                                   .slots = node.slots,
+                                   .program = mesh->program,
+                                   .rows = mesh->rows};
 }
 
-/* ERR_NOMEM. (runs + 1), to be freed by the caller. */
-static enum err cut(const struct mesh *mesh, const struct model *model, uint32_t **ret_cuts)
+/* Whose order the user has chosen. */
+static bool is_written(const struct mesh *mesh)
 {
-    uint32_t runs = mesh->places * mesh->runs;
-    *ret_cuts = calloc(runs + 1, sizeof **ret_cuts);
-    if (*ret_cuts == NULL)
-        return ERR_NOMEM;
-    stages_cut(model, runs, *ret_cuts);
-    return ERR_OK;
+    return mesh->rows != NULL && mesh->rows[0] != 0;
 }
 
 static enum err complete(const struct mesh *mesh, struct program *compute,
@@ -62,7 +59,7 @@ static enum err complete(const struct mesh *mesh, struct program *compute,
     scoped(program_release) struct program resident = {0};
     if (!mesh->residency.streamed)
         return passes_complete(compute, passes, ret_program);
-    if (mesh->residency.by_unit)
+    if (mesh->residency.by_unit && !is_written(mesh))
         residency_order(compute);
     TRY(passes_complete(compute, passes, &resident));
     return residency_stream(&resident, &mesh->residency, ret_program);
@@ -74,12 +71,13 @@ enum err mesh_training(const struct mesh *mesh, const struct model *model, struc
     const struct schedule_shape shape = shape_of(mesh, model, node);
     const struct passes_options passes = {.recompute = mesh->recompute, .offload = mesh->offload};
     scoped(program_release) struct program compute = {0};
-    uint32_t *cuts;
-    TRY(schedule_judge(&shape, reason));
-    TRY(cut(mesh, model, &cuts));
-    enum err err = schedule_generate(&shape, cuts, &compute);
-    free(cuts);
-    TRY(err);
+    scoped(pipeline_runs_release) struct pipeline_runs runs = {0};
+    TRY(rows_judge(&shape, reason));
+    TRY(rows_runs(&shape, model, &runs));
+    if (is_written(mesh))
+        TRY(rows_compute(&shape, &runs, &compute));
+    else
+        TRY(schedule_generate(&shape, runs.cuts, &compute));
     return complete(mesh, &compute, &passes, ret_program);
 }
 
@@ -88,11 +86,9 @@ enum err mesh_validation(const struct mesh *mesh, const struct model *model, str
 {
     const struct schedule_shape shape = shape_of(mesh, model, node);
     scoped(program_release) struct program compute = {0};
-    uint32_t *cuts;
-    TRY(cut(mesh, model, &cuts));
-    enum err err = schedule_validation(&shape, cuts, &compute);
-    free(cuts);
-    TRY(err);
+    scoped(pipeline_runs_release) struct pipeline_runs runs = {0};
+    TRY(rows_runs(&shape, model, &runs));
+    TRY(schedule_validation(&shape, &runs, &compute));
     return complete(mesh, &compute, &(struct passes_options){0}, ret_program);
 }
 

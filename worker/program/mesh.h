@@ -16,12 +16,14 @@ struct mesh {
     uint32_t recompute; /* program_recomputes() */
     bool offload;       /* activations wait in the host's memory; not both */
     struct residency residency;
+    const char *program, *rows; /* instead of the schedule, a user's (common/program/rows.h); NULL:
+                                   none. Borrowed */
 };
 
 /* Of a worker that has all units: as the run's settings say. */
 struct mesh mesh_alone(const struct spec_train *train);
 
-/* The run's. */
+/* The run's. Borrows the spec. */
 struct mesh mesh_of(const struct spec *spec);
 
 /* How many leases of `leases` a place computes at a time, when each has so many microbatches: as many
@@ -36,7 +38,7 @@ struct mesh_node {
     uint32_t microbatches; /* of a slot */
 };
 
-/* Training, of all places. ERR_INVALID: there is no such program (schedule_judge); ERR_NOMEM. */
+/* Training, of all places. ERR_INVALID: there is no such program (rows_judge); ERR_NOMEM. */
 enum err mesh_training(const struct mesh *mesh, const struct model *model, struct mesh_node node,
                        struct program *ret_program, struct reason *reason) MUST_USE;
 

@@ -18,15 +18,11 @@ struct turn {
     uint32_t run, microbatch;
 };
 
-/* A row for each unit of the run: forwards go upwards, all else downwards. */
 static void emit(struct generator *g, uint32_t place, struct turn turn)
 {
-    uint32_t first = g->cuts[turn.run], end = g->cuts[turn.run + 1];
-    bool upwards = turn.act == ACT_F || turn.act == ACT_E;
-    for (uint32_t i = first; i < end; i++) {
-        uint32_t unit = upwards ? i : first + end - 1 - i;
-        writer_add(&g->writer, place, (struct program_row){turn.act, unit, turn.microbatch});
-    }
+    writer_add_run(
+        &g->writer, place, g->cuts,
+        (struct program_row){.act = turn.act, .unit = turn.run, .microbatch = turn.microbatch});
 }
 
 static uint32_t smaller(uint32_t a, uint32_t b)
@@ -240,7 +236,6 @@ static enum err begin(struct generator *g, const struct schedule_shape *shape, c
                                   .microbatches = shape->microbatches,
                                   .slots = shape->slots,
                                   .places_count = shape->places};
-    check(cuts[0] == 0 && cuts[(size_t)shape->places * shape->runs] == shape->units);
     *g = (struct generator){.shape = *shape, .cuts = cuts};
     return writer_init(&g->writer, &about);
 }
@@ -249,6 +244,7 @@ enum err schedule_generate(const struct schedule_shape *shape, const uint32_t *c
                            struct program *ret_program)
 {
     struct generator g;
+    check(cuts[0] == 0 && cuts[(size_t)shape->places * shape->runs] == shape->units);
     TRY(begin(&g, shape, cuts));
     enum err err = generate[shape->schedule](&g);
     if (err != ERR_OK)
@@ -256,13 +252,14 @@ enum err schedule_generate(const struct schedule_shape *shape, const uint32_t *c
     return writer_finish(&g.writer, ret_program);
 }
 
-enum err schedule_validation(const struct schedule_shape *shape, const uint32_t *cuts,
+enum err schedule_validation(const struct schedule_shape *shape, const struct pipeline_runs *runs,
                              struct program *ret_program)
 {
     struct generator g;
-    TRY(begin(&g, shape, cuts));
-    for (uint32_t run = 0; run < shape->places * shape->runs; run++)
+    check(runs->cuts[0] == 0 && runs->cuts[runs->count] == shape->units);
+    TRY(begin(&g, shape, runs->cuts));
+    for (uint32_t run = 0; run < runs->count; run++)
         for (uint32_t microbatch = 0; microbatch < shape->microbatches; microbatch++)
-            emit(&g, run % shape->places, (struct turn){ACT_E, run, microbatch});
+            emit(&g, runs->places[run], (struct turn){ACT_E, run, microbatch});
     return writer_finish(&g.writer, ret_program);
 }

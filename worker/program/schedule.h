@@ -28,7 +28,7 @@ enum err schedule_generate(const struct schedule_shape *shape, const uint32_t *c
                            struct program *ret_program) MUST_USE;
 
 /* Validation: forward alone (E), a run after the other, whatever the schedule. ERR_NOMEM. */
-enum err schedule_validation(const struct schedule_shape *shape, const uint32_t *cuts,
+enum err schedule_validation(const struct schedule_shape *shape, const struct pipeline_runs *runs,
                              struct program *ret_program) MUST_USE;
 
 #endif
