@@ -733,11 +733,13 @@ bool __wrap_shard_missing(const struct shard *shard, uint64_t *step, uint64_t *r
         return __real_shard_missing(shard, step, ret_slots);
     memset(ret_slots, 0xff, WIRE_SLOT_WORDS_MAX * sizeof *ret_slots);
     bool any = __real_shard_missing(shard, step, ret_slots);
-    for (uint32_t slot = 0; any && slot < 64 * WIRE_SLOT_WORDS_MAX; slot++)
-        if ((ret_slots[slot / 64] >> slot % 64 & 1) != 0 &&
-            (slot >= sim->scenario.spec.train.slots || ledger_has(sim, thread, *step, slot)))
-            sim_violated(sim, 17, "s%u says that it lacks slot %u of step %llu, which it has",
-                         thread->index, slot, (unsigned long long)*step);
+    for (uint32_t word = 0; any && word < WIRE_SLOT_WORDS_MAX; word++)
+        for (uint64_t rest = ret_slots[word]; rest != 0; rest &= rest - 1) {
+            uint32_t slot = 64 * word + (uint32_t)__builtin_ctzll(rest);
+            if (slot >= sim->scenario.spec.train.slots || ledger_has(sim, thread, *step, slot))
+                sim_violated(sim, 17, "s%u says that it lacks slot %u of step %llu, which it has",
+                             thread->index, slot, (unsigned long long)*step);
+        }
     return any;
 }
 
