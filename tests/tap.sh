@@ -1,10 +1,13 @@
 # What suites written in bash share: they print TAP ("ok 1 - name"). Sourced, never run.
 #   tap_check NAME COMMAND…    one test: passes when the command exits 0; shows its output when not
+#   tap_checks                 tests that need not come one after the other: a line for each on standard
+#                              input, name, tab, command (its functions exported); TEST_JOBS at a time
 #   tap_skip NAME REASON       one test that could not run here
 #   tap_programs SECONDS PATH… runs programs that print TAP themselves (cmocka does), TEST_JOBS at a
 #                              time; each of their tests counts, and so does a crash
 #   tap_suite NAME SECONDS SUITE   another suite's tests among our own
-#   tap_build FOLDER COMPILER OPTION…   a build besides the one in $TEST_BUILD
+#   tap_build FOLDER COMPILER OPTION…   a build besides the one in $TEST_BUILD, by a suite that says
+#                              "# builds: yes": called with the word "build" it makes it, and ends
 #   tap_done                   the plan; the last line of a suite
 # shellcheck shell=bash
 
@@ -28,6 +31,25 @@ tap_check() {
         tail -n 100 "$log" | sed 's/^/# /'
     fi
     rm -f "$log"
+}
+
+tap_said() { # path
+    cat "$1.log"
+    [ "$(cat "$1.status")" = 0 ]
+}
+
+tap_checks() {
+    local folder name number=0
+    folder=$(mktemp -d "$TEST_DIR/checks.XXXXXX")
+    cat >"$folder/list"
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    cut -f 2 "$folder/list" | awk '{ print NR; print }' | tr '\n' '\0' | xargs -0 -r -n 2 -P "${TEST_JOBS:-2}" \
+        bash -c 'bash -c "$3" >"$1/$2.log" 2>&1; echo $? >"$1/$2.status"' - "$folder"
+    while IFS=$'\t' read -r name _; do
+        number=$((number + 1))
+        tap_check "$name" tap_said "$folder/$number"
+    done <"$folder/list"
+    rm -rf "$folder"
 }
 
 tap_skip() {
@@ -93,6 +115,7 @@ tap_build() { # folder compiler meson's options…
     local folder=$1 compiler=$2
     shift 2
     if [ ! -f "$folder/build.ninja" ]; then
+        rm -rf "$folder" # what was interrupted
         CC=$compiler meson setup "$folder" "$@" || return 1
     fi
     ninja -C "$folder" -j "${TEST_JOBS:-2}"
