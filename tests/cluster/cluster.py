@@ -1,7 +1,10 @@
 """Real processes for tests: specs, `roost up`, daemons and workers by hand, TAP."""
+import concurrent.futures
+import contextlib
 import errno
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -16,10 +19,12 @@ import traceback
 BUILD = os.environ.get("TEST_BUILD", os.path.abspath("build"))
 SCRATCH = os.environ.get("TEST_DIR") or tempfile.mkdtemp(prefix="roost-test-")
 QUICK = bool(os.environ.get("TEST_QUICK"))
+JOBS = int(os.environ.get("TEST_JOBS") or 2)
 ROOST = f"{BUILD}/deploy/roost/roost"
 ROOSTD = f"{BUILD}/server/roostd"
 WORKER = f"{BUILD}/worker/roost-worker"
 WRONG_WORKER = f"{BUILD}/tests/cluster/wrong-worker"
+DYING_WORKER = f"{BUILD}/tests/cluster/dying-worker"
 REFERENCE = f"{BUILD}/tests/reference/reference"
 
 MLP = """
@@ -260,24 +265,47 @@ class Cluster:
         return json.loads(self.roost("status", "--json", ok=False).stdout or "{}")
 
 
-def main(tests):
-    """Runs the tests as TAP; the arguments choose some by a part of their names."""
+# ---- TAP ----
+
+_apart = []  # tests of a process apart
+
+
+def carry_out(test):
+    """Runs one test; whether it passed, and its lines after "ok N" or "not ok N"."""
+    name, begun = test.__name__.replace("_", " "), time.monotonic()
+    try:
+        note = test()
+    except Exception as problem:  # a crash of a test is its failure
+        text = str(problem) if isinstance(problem, Failed) else traceback.format_exc()
+        return False, [f" - {name}", *(f"# {line}" for line in text.splitlines()[-60:])]
+    skip = isinstance(note, str) and note.startswith("SKIP")
+    said = [f"# {note}"] if isinstance(note, str) and not skip else []
+    return True, [f" - {name}{' # ' + note if skip else ''}", *said, f"# {time.monotonic() - begun:.1f} s"]
+
+
+def begin_apart(tests):
+    """In a process that carries out tests beside others: what they write and which ports they take is its own."""
+    global SCRATCH, _next_port, _apart  # pylint: disable=global-statement
+    SCRATCH = tempfile.mkdtemp(dir=SCRATCH)
+    _next_port = itertools.count(random.SystemRandom().randrange(len(PORTS)))
+    _apart = tests
+
+
+def carry_out_apart(number):
+    return carry_out(_apart[number])
+
+
+def main(tests, jobs=1):
+    """Runs the tests as TAP, several at a time each in a process apart; the arguments choose some by a part of their names."""
     chosen = [test for test in tests if not sys.argv[1:] or any(word in test.__name__ for word in sys.argv[1:])]
     print(f"1..{len(chosen)}", flush=True)
-    failed = 0
-    for number, test in enumerate(chosen, 1):
-        name = test.__name__.replace("_", " ")
-        begun = time.monotonic()
-        try:
-            note = test()
-            print(f"ok {number} - {name}{' # ' + note if isinstance(note, str) and note.startswith('SKIP') else ''}",
-                  flush=True)
-            if isinstance(note, str) and not note.startswith("SKIP"):
-                print(f"# {note}", flush=True)
-            print(f"# {time.monotonic() - begun:.1f} s", flush=True)
-        except Exception as problem:  # a crash of a test is its failure
-            failed += 1
-            text = str(problem) if isinstance(problem, Failed) else traceback.format_exc()
-            print(f"not ok {number} - {name}", flush=True)
-            print("\n".join(f"# {line}" for line in text.splitlines()[-60:]), flush=True)
+    with contextlib.ExitStack() as stack:
+        results = map(carry_out, chosen)
+        if jobs > 1:
+            pool = concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("fork"), begin_apart, (chosen,))
+            results = stack.enter_context(pool).map(carry_out_apart, range(len(chosen)))
+        failed = 0
+        for number, (ok, lines) in enumerate(results, 1):
+            failed += not ok
+            print("\n".join([f"{'ok' if ok else 'not ok'} {number}{lines[0]}", *lines[1:]]), flush=True)
     sys.exit(1 if failed else 0)
