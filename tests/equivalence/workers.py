@@ -1,7 +1,7 @@
 """The rows of docs/equivalence.md that real workers train: servers and workers are processes, as `roost up` starts them.
 
-A row holds when its digest is the one of the same run in one place, and when every byte that workers and servers
-counted is the one that `roost program` predicted. The idle share is measured in a run of its own, whose acts are made so
+A row holds when its digest is the one of the same run in one place, also of a run whose workers are killed, and when every byte that
+workers and servers counted is the one that `roost program` predicted. The idle share is measured in a run of its own, whose acts are made so
 long that the time of places is theirs, not the processors': it is printed beside the prediction, and not judged."""
 import json
 import os
@@ -46,7 +46,7 @@ NO_FLUSH = (
      {"consistency.kind": "delay", "consistency.delay": 3}),
 )
 QUICK = ("one worker", "interleaved, 4", "ZeRO-3", "mlp", "PipeDream-2BW")
-CHURN_STEPS = 8
+CHURN_STEPS, CHURN_SPARE, CHURN_RATE, CHURN_ACT_MS = 4, 2, 1.0, 5
 
 MESH = {"--stages": "mesh.stage", "--schedule": "mesh.schedule", "--units": "mesh.units",
         "--stream": "residency.order", "--prefetch": "residency.prefetch"}
@@ -82,6 +82,18 @@ def check_resident(peak, technique):
     c.check(beside <= RESIDENT_BYTES, f"{technique}: a worker has {peak['resident']} bytes, of them {max(peak['device'])} the device's")
 
 
+def lost_under_churn(spec, sets, settings, workers):
+    """How many workers were killed in a run that ended in the digest of one in one place."""
+    steps = ("--set", f"train.steps={CHURN_STEPS}")
+    lost = 0
+    while lost == 0:  # it was over before the first was to die
+        summary = c.up(spec, "--workers", int(workers) + CHURN_SPARE, "--churn", CHURN_RATE, *sets, *steps, *words_of(settings),
+                       env={"ROOST_ACT_MS": str(CHURN_ACT_MS)})
+        c.check_equal(summary["digest"], table.digest_alone(spec, [*sets, *steps]), "digest of a run whose workers are killed")
+        lost = summary["workers_lost"]
+    return lost
+
+
 def cells_of(name, measures_idle):
     """What the row prints, and what is measured of it; Failed where it does not hold."""
     row = next(row for row in table.ROWS + NO_FLUSH if row[0] == name)
@@ -104,8 +116,10 @@ def cells_of(name, measures_idle):
     if not c.QUICK:  # in short it runs under sanitizers too, whose own memory is not ours
         check_resident(peak, technique)
     fixed = [technique, *(f"{seen[key]:,}" for key in ("pulled", "pushed", "peer")), table.listed(seen["device"]),
-             table.listed(peak["weights"]) if "--stream" in words else "all", table.listed(seen["host"]) if any(seen["host"]) else ""]
-    return fixed, idle_of(spec, level, words, sets, workers) if measures_idle else ["", ""]
+             table.listed(peak["weights"]) if "--stream" in words else "all", table.listed(seen["host"]) if any(seen["host"]) else "",
+             "equal"]  # in short nobody is killed
+    lost = 0 if c.QUICK else lost_under_churn(spec, sets, settings, workers)
+    return fixed, idle_of(spec, level, words, sets, workers) if measures_idle else ["", ""], lost
 
 
 def written():
@@ -127,12 +141,3 @@ def written():
     summary = c.up(spec, "--workers", 4, "--resume", *settings, *steps, directory=f"{directory}/run")
     c.check_equal(summary["digest"], c.reference(spec, *rate, *steps), "digest of the run that went on without the file")
     c.check(summary["peer_bytes"] > 0, "it has places still")
-
-
-def lost_under_churn():
-    """How many workers were killed in a run that ended in the digest of one in one place."""
-    spec, steps = table.spec_of(table.GPT), ("--set", f"train.steps={CHURN_STEPS}")
-    summary = c.up(spec, "--workers", 6, "--churn", 0.5, *steps, *words_of({"mesh.stage": 4, "train.node_slots": 1}),
-                   env={"ROOST_ACT_MS": "10"})
-    c.check_equal(summary["digest"], c.reference(spec, *steps), "digest of a run whose workers are killed")
-    return summary["workers_lost"]
