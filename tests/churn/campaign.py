@@ -47,12 +47,13 @@ checkpoint: {every_steps: 10, keep: 2}
 class Faulted:
     """A cluster whose processes are killed, stopped and cut off, and started again as systemd would."""
 
-    def __init__(self, name, servers, workers, network=None, settings=()):
+    def __init__(self, name, servers, workers, network=None, settings=(), worker=(c.WORKER,)):
         self.name, self.network = name, network
         self.directory = c.fresh(name)
         self.certs = f"{self.directory}/certs"
         self.counts = {"server": servers, "worker": workers}
         self.settings = settings
+        self.worker = worker  # its program and words
         self.processes, self.addresses = {}, {}
         self.starts = collections.Counter()
         self.away = {}      # name: how it is brought back, and when
@@ -72,10 +73,12 @@ class Faulted:
     def start(self, name):
         kind, number = name.split("-")
         self.starts[name] += 1
-        command = [c.ROOSTD if kind == "server" else c.WORKER, "--name", name, "--certs", self.certs, "--log-level", "debug"]
+        command = [*((c.ROOSTD,) if kind == "server" else self.worker), "--name", name, "--certs", self.certs, "--log-level", "debug"]
         if kind == "server":
             command += ["--address", self.addresses[name], "--dir", f"{self.directory}/{name}", "--run-dir", f"{self.directory}/run",
                         "--heartbeat-ms", int(LEASE_S * 200), "--lease-ms", int(LEASE_S * 1000)]
+        else:
+            command += ["--address", f"{self.addresses[name].split(':')[0]}:0"]  # for other places
         if name != "server-0":
             command += ["--coordinator", self.addresses["server-0"]]
         if self.network:
@@ -232,23 +235,35 @@ def campaign(name, text, seed, count, workers, servers, settings=(), say=None):
         cluster.roost("run", spec, *settings, "--servers", servers, "--detach", ok=True)
         cluster.wait(cluster.rows, "the first step")
         recoveries = carry_out(cluster, plan, say)
-        cluster.wait(lambda: not cluster.away, "all are back")
-        status = stop(cluster)
-        for kind in ("worker", "server"):
-            ended = [process for process_name, process in cluster.processes.items() if process_name.startswith(kind)]
-            for process in ended:
-                process.kill(signal.SIGTERM)
-            c.check_equal([process.wait(60) for process in ended], [0] * len(ended), f"{kind}s' exit codes")
-        cluster.measure()
+        status = finish(cluster)
     train = {key: int(re.search(rf"\b{key}: (\d+)", text)[1]) for key in ("slots", "slot_samples")}
     c.check_equal(status["samples"], status["step"] * train["slots"] * train["slot_samples"], "samples counted")
+    version, digest = check_quiet_digest(cluster, spec, settings)
+    return {"faults": len(plan), "version": version, "digest": digest, "longest": dict(cluster.longest),
+            "recoveries": recoveries, "generation": status["generation"], "no_splits": why}
+
+
+def finish(cluster):
+    """Stops the run and ends all processes; its last status."""
+    cluster.wait(lambda: not cluster.away, "all are back")
+    status = stop(cluster)
+    for kind in ("worker", "server"):
+        ended = [process for process_name, process in cluster.processes.items() if process_name.startswith(kind)]
+        for process in ended:
+            process.kill(signal.SIGTERM)
+        c.check_equal([process.wait(60) for process in ended], [0] * len(ended), f"{kind}s' exit codes")
+    cluster.measure()
     c.check_equal(cluster.late, [], "calls beyond their deadline")
+    return status
+
+
+def check_quiet_digest(cluster, spec, settings):
+    """The version that the run came to, and its digest, which is the quiet run's of exactly so many steps."""
     seen, checkpoint = c.run(c.ROOST, "digest", f"{cluster.directory}/run").stdout.split()
     version = int(checkpoint.split("-v")[1])  # a server that was lost as the run stopped took the steps since the last cut along
     wanted = c.reference(spec, *settings, "--set", f"train.steps={version}")
     c.check_equal(seen, wanted, f"digest of version {version}")
-    return {"faults": len(plan), "version": version, "digest": seen, "longest": dict(cluster.longest),
-            "recoveries": recoveries, "generation": status["generation"], "no_splits": why}
+    return version, seen
 
 
 def carry_out(cluster, plan, say):

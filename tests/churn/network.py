@@ -46,7 +46,7 @@ class Network:
     def __init__(self, name):
         self.prefix = f"roost-{os.getpid()}-{name}"
         self.middle = f"{self.prefix}-middle"
-        self.spaces = {}
+        self.spaces, self.addresses = {}, {}
 
     def __enter__(self):
         need("ip", "netns", "add", self.middle)
@@ -74,19 +74,26 @@ class Network:
             need("ip", "-n", self.middle, *words.split())
         for words in ("link set lo up", f"addr add {SUBNET}.{number}/24 dev eth0", "link set eth0 up"):
             need("ip", "-n", space, *words.split())
-        return f"{SUBNET}.{number}"
+        self.addresses[name] = f"{SUBNET}.{number}"
+        return self.addresses[name]
 
     def inside(self, name=None):
         """What stands before a command that runs there; without a name: in the middle, from where
         all are reached."""
         return ["nsenter", f"--net=/run/netns/{self.spaces[name] if name else self.middle}"]
 
-    def split(self, name, nothing_arrives, nothing_leaves):
-        chains = [RULES[hook] for hook, wanted in (("input", nothing_arrives), ("output", nothing_leaves)) if wanted]
+    def rule(self, name, *chains):
         done = subprocess.run([*self.inside(name), "nft", "-f", "-"], input="\n".join(["table inet split {", *chains, "}\n"]),
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise OSError(f"nft: {done.stderr.strip()}")
+
+    def split(self, name, nothing_arrives, nothing_leaves):
+        self.rule(name, *(RULES[hook] for hook, wanted in (("input", nothing_arrives), ("output", nothing_leaves)) if wanted))
+
+    def part(self, name, other):
+        """Nothing comes from the other one to this one: neither has an answer of the other."""
+        self.rule(name, f"chain input {{ type filter hook input priority 0; ip saddr {self.addresses[other]} drop; }}")
 
     def join(self, name):
         need(*self.inside(name), "nft", "delete", "table", "inet", "split")
