@@ -47,13 +47,15 @@ checkpoint: {every_steps: 10, keep: 2}
 class Faulted:
     """A cluster whose processes are killed, stopped and cut off, and started again as systemd would."""
 
-    def __init__(self, name, servers, workers, network=None, settings=(), worker=(c.WORKER,)):
+    def __init__(self, name, servers, workers, network=None, settings=(), worker=(c.WORKER,), lease_s=LEASE_S):
         self.name, self.network = name, network
         self.directory = c.fresh(name)
         self.certs = f"{self.directory}/certs"
         self.counts = {"server": servers, "worker": workers}
         self.settings = settings
         self.worker = worker  # its program and words
+        self.lease_s = lease_s
+        self.again = {75}  # exit codes of who is started again
         self.processes, self.addresses = {}, {}
         self.starts = collections.Counter()
         self.away = {}      # name: how it is brought back, and when
@@ -76,7 +78,7 @@ class Faulted:
         command = [*((c.ROOSTD,) if kind == "server" else self.worker), "--name", name, "--certs", self.certs, "--log-level", "debug"]
         if kind == "server":
             command += ["--address", self.addresses[name], "--dir", f"{self.directory}/{name}", "--run-dir", f"{self.directory}/run",
-                        "--heartbeat-ms", int(LEASE_S * 200), "--lease-ms", int(LEASE_S * 1000)]
+                        "--heartbeat-ms", int(self.lease_s * 200), "--lease-ms", int(self.lease_s * 1000)]
         else:
             command += ["--address", f"{self.addresses[name].split(':')[0]}:0"]  # for other places
         if name != "server-0":
@@ -157,7 +159,7 @@ class Faulted:
                 back()
         for name, process in list(self.processes.items()):
             if not self.over and name not in self.away and process.popen.poll() is not None:
-                c.check_equal(process.popen.returncode, 75, f"exit code of {name}, which ended by itself\n{process.log()[-2000:]}")
+                c.check(process.popen.returncode in self.again, f"{name} ended by itself with {process.popen.returncode}\n{process.log()[-2000:]}")
                 self.start(name)
         begun = time.monotonic()
         time.sleep(pause)  # between two looks of a wait for an event; how much longer it took is how long the machine stood

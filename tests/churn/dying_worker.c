@@ -1,0 +1,157 @@
+/* A roost-worker that says what it does, and dies at a moment that is ordered.
+ *
+ * In the folder DYING_WORKER it appends a line to `events` for each place that it is granted, each act, each value
+ * that it gives and each place that it completes:
+ *
+ *     nanoseconds process what step slot attempt stage
+ *
+ * A file `MOMENT.STAGE` is an order: the first who comes to that moment at that place takes the file away, says so
+ * and kills itself. A line is one write, so that the workers of a machine share the file. */
+#include "common/time.h"
+#include "worker/agent.h"
+#include "worker/peers.h"
+#include "worker/push.h"
+#include "worker/worker_calls.h"
+#include "worker/worker_meter.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { COMPLETE_US = 5000 /* that Complete has to come to the coordinator */ };
+
+/* The lease that is computed, in the one lane of a run without a delay. The main thread sets it while that is between tickets. */
+static struct {
+    uint64_t step, attempt;
+    uint32_t slot, stage;
+    uint32_t given; /* values; the compute thread's */
+    bool train;
+} lease;
+
+static void (*row_ends)(void *context, const struct program_row *row);
+
+static void say(const char *what)
+{
+    static int file = -1;
+    char path[512];
+    snprintf(path, sizeof path, "%s/events", getenv("DYING_WORKER"));
+    if (file < 0)
+        file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (lease.train)
+        dprintf(file, "%llu %d %s %llu %u %llu %u\n", (unsigned long long)time_now_ns(),
+                (int)getpid(), what, (unsigned long long)lease.step, lease.slot,
+                (unsigned long long)lease.attempt, lease.stage);
+}
+
+static bool is_ordered(const char *moment)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s.%u", getenv("DYING_WORKER"), moment, lease.stage);
+    return lease.train && unlink(path) == 0;
+}
+
+static void die(const char *moment)
+{
+    char what[64];
+    snprintf(what, sizeof what, "dies-%s", moment);
+    say(what);
+    raise(SIGKILL);
+}
+
+static void die_at(const char *moment)
+{
+    if (is_ordered(moment))
+        die(moment);
+}
+
+/* ---- what is wrapped ---- */
+
+enum err __real_peers_lease(struct peers_lane *lane, uint64_t member, const struct ticket *ticket,
+                            const struct place *place, const struct places *places);
+enum err __wrap_peers_lease(struct peers_lane *lane, uint64_t member, const struct ticket *ticket,
+                            const struct place *place, const struct places *places);
+enum err __real_peers_give(struct peers_lane *lane, const struct executor_value *value,
+                           const void *bytes);
+enum err __wrap_peers_give(struct peers_lane *lane, const struct executor_value *value,
+                           const void *bytes);
+void __real_worker_meter_hooks(struct executor_hooks *hooks);
+void __wrap_worker_meter_hooks(struct executor_hooks *hooks);
+enum err __real_push_send(const struct executor *executor, const struct whole *whole,
+                          const struct model *model, struct rpc_stream *stream,
+                          const struct push *push);
+enum err __wrap_push_send(const struct executor *executor, const struct whole *whole,
+                          const struct model *model, struct rpc_stream *stream,
+                          const struct push *push);
+void __real_agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server,
+                        const struct push_ack *ack);
+void __wrap_agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server,
+                        const struct push_ack *ack);
+void __real_worker_call_complete(struct worker *worker, const struct complete_request *complete);
+void __wrap_worker_call_complete(struct worker *worker, const struct complete_request *complete);
+
+enum err __wrap_peers_lease(struct peers_lane *lane, uint64_t member, const struct ticket *ticket,
+                            const struct place *place, const struct places *places)
+{
+    lease.step = ticket->step;
+    lease.slot = node_first(ticket->node);
+    lease.attempt = ticket->attempt;
+    lease.stage = place->stage;
+    lease.given = 0;
+    lease.train = ticket->kind == TICKET_TRAIN;
+    say("leased");
+    return __real_peers_lease(lane, member, ticket, place, places);
+}
+
+enum err __wrap_peers_give(struct peers_lane *lane, const struct executor_value *value,
+                           const void *bytes)
+{
+    die_at(lease.given == 0 ? "before" : "between");
+    enum err err = __real_peers_give(lane, value, bytes);
+    lease.given++;
+    say("gave");
+    return err;
+}
+
+static void say_row(void *context, const struct program_row *row)
+{
+    row_ends(context, row);
+    say(act_facts(row->act)->name);
+}
+
+void __wrap_worker_meter_hooks(struct executor_hooks *hooks)
+{
+    __real_worker_meter_hooks(hooks);
+    row_ends = hooks->row_ends;
+    hooks->row_ends = say_row;
+}
+
+enum err __wrap_push_send(const struct executor *executor, const struct whole *whole,
+                          const struct model *model, struct rpc_stream *stream,
+                          const struct push *push)
+{
+    enum err err = __real_push_send(executor, whole, model, stream, push);
+    if (err == ERR_OK)
+        die_at("pushed");
+    return err;
+}
+
+void __wrap_agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server,
+                        const struct push_ack *ack)
+{
+    die_at("acknowledged");
+    __real_agent_acked(agent, now_ms, server, ack);
+}
+
+void __wrap_worker_call_complete(struct worker *worker, const struct complete_request *complete)
+{
+    __real_worker_call_complete(worker, complete);
+    if (complete->outcome != ERR_OK)
+        return;
+    say("completed");
+    if (is_ordered("done")) {
+        usleep(COMPLETE_US);
+        die("done");
+    }
+}
