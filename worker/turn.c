@@ -15,19 +15,55 @@ void turn_release(struct turn *turn)
     thread_mutex_release(&turn->mutex);
 }
 
-/* Whether an older ticket wants the turn. */
-static bool has_older(const struct turn *turn, const struct turn_lane *lane)
+/* ---- activations ---- */
+
+static uint32_t after(uint32_t stored, enum act act)
 {
-    for (uint32_t i = 0; i < AGENT_LANES_MAX; i++)
-        if (turn->lanes[i].wants && ticket_is_older(turn->lanes[i].ticket, lane->ticket))
+    return act == ACT_F ? stored + 1 : act == ACT_B || act == ACT_W ? stored - 1 : stored;
+}
+
+struct turn_room turn_room(const struct program_place *place)
+{
+    struct turn_room room = {0};
+    const struct program_row *first = NULL;
+    for (uint32_t i = 0, stored = 0; i < place->rows_count; i++) {
+        const struct program_row *row = &place->rows[i];
+        stored = after(stored, row->act);
+        room.most = stored > room.most ? stored : room.most;
+        if (first == NULL && row->act == ACT_F)
+            first = row;
+        room.each += row->act == ACT_F && row->microbatch == first->microbatch ? 1 : 0;
+    }
+    return room;
+}
+
+/* ---- who is next ---- */
+
+/* Whether an older ticket is computed, or wants the turn now. */
+static bool has_older(const struct turn *turn, const struct turn_lane *lane, bool wants)
+{
+    for (uint32_t i = 0; i < AGENT_LANES_MAX; i++) {
+        const struct turn_lane *other = &turn->lanes[i];
+        if (other->ticket != NULL && (!wants || other->wants) &&
+            ticket_is_older(other->ticket, lane->ticket))
             return true;
+    }
     return false;
+}
+
+/* Whether a forward of the lane comes too early. */
+static bool is_early(const struct turn *turn, const struct turn_lane *lane, struct turn_room room)
+{
+    uint32_t stored = 0;
+    for (uint32_t i = 0; i < AGENT_LANES_MAX; i++)
+        stored += turn->lanes[i].ticket != NULL ? turn->lanes[i].stored : 0;
+    return stored + room.each > room.most && !turn->in_vain && has_older(turn, lane, false);
 }
 
 static void take_locked(struct turn *turn, struct turn_lane *lane)
 {
     lane->wants = true;
-    while (turn->taken || has_older(turn, lane))
+    while (turn->taken || has_older(turn, lane, true))
         ignore(thread_wait_locked(&turn->changed, &turn->mutex, TIME_NEVER)); /* looks again */
     lane->wants = false;
     turn->taken = true;
@@ -40,11 +76,31 @@ static void give_locked(struct turn *turn)
     thread_wake_all(&turn->changed);
 }
 
-void turn_take(struct turn *turn, uint32_t lane, const struct ticket *ticket)
+/* Without the turn. */
+static void wait_locked(struct turn *turn, const struct turn_lane *lane, struct turn_room room)
+{
+    uint64_t until_ns = time_now_ns() + TURN_PATIENCE * turn->longest_ns;
+    enum err err = ERR_OK;
+    while (err == ERR_OK && is_early(turn, lane, room))
+        err = thread_wait_locked(&turn->changed, &turn->mutex, until_ns);
+    turn->in_vain = turn->in_vain || err == ERR_DEADLINE;
+}
+
+/* ---- tickets and rows ---- */
+
+void turn_begin(struct turn *turn, uint32_t lane, const struct ticket *ticket)
 {
     thread_lock(&turn->mutex);
-    turn->lanes[lane].ticket = ticket;
+    turn->lanes[lane] = (struct turn_lane){.ticket = ticket};
     take_locked(turn, &turn->lanes[lane]);
+    thread_unlock(&turn->mutex);
+}
+
+void turn_end(struct turn *turn, uint32_t lane)
+{
+    thread_lock(&turn->mutex);
+    turn->lanes[lane] = (struct turn_lane){0};
+    give_locked(turn);
     thread_unlock(&turn->mutex);
 }
 
@@ -55,12 +111,53 @@ void turn_give(struct turn *turn)
     thread_unlock(&turn->mutex);
 }
 
-void turn_offer(struct turn *turn, uint32_t lane)
+void turn_take(struct turn *turn, uint32_t lane)
 {
     thread_lock(&turn->mutex);
-    if (has_older(turn, &turn->lanes[lane])) {
+    take_locked(turn, &turn->lanes[lane]);
+    thread_unlock(&turn->mutex);
+}
+
+/* What a microbatch passed is sent on before anything else is computed. */
+static bool goes_on(const struct turn_lane *lane, const struct program_row *row)
+{
+    bool computes = row->act == ACT_E || after(1, row->act) != 1 || row->act == ACT_I;
+    return !computes || (row->act == lane->act && row->microbatch == lane->microbatch);
+}
+
+void turn_begin_row(struct turn *turn, uint32_t number, const struct program_row *row,
+                    struct turn_room room)
+{
+    thread_lock(&turn->mutex);
+    struct turn_lane *lane = &turn->lanes[number];
+    bool next = !goes_on(lane, row);
+    bool early = next && row->act == ACT_F && is_early(turn, lane, room);
+    if (early || (next && has_older(turn, lane, true))) {
         give_locked(turn);
-        take_locked(turn, &turn->lanes[lane]);
+        if (early)
+            wait_locked(turn, lane, room);
+        take_locked(turn, lane);
+    }
+    if (next) {
+        lane->act = row->act;
+        lane->microbatch = row->microbatch;
+    }
+    lane->begun_ns = time_now_ns();
+    thread_unlock(&turn->mutex);
+}
+
+void turn_end_row(struct turn *turn, uint32_t number, const struct program_row *row)
+{
+    enum act act = row->act;
+    thread_lock(&turn->mutex);
+    struct turn_lane *lane = &turn->lanes[number];
+    uint64_t ns = time_now_ns() - lane->begun_ns;
+    if (act == ACT_F && ns > turn->longest_ns)
+        turn->longest_ns = ns;
+    lane->stored = after(lane->stored, act);
+    if (after(1, act) < 1) {
+        turn->in_vain = false;
+        thread_wake_all(&turn->changed);
     }
     thread_unlock(&turn->mutex);
 }

@@ -1,7 +1,12 @@
 /* Whose turn it is at the device: lanes compute one after another, each in its own thread. The lane
  * that has the turn keeps it from act to act, gives it back while it waits for weights or values, and
- * offers it between acts. Of those who want it the oldest ticket gets it (S9), so a wait in one
- * lease never blocks another.
+ * offers it before each act. Of those who want it the oldest ticket gets it (S9).
+ *
+ * A forward of another ticket than the oldest waits while lanes together keep as many activations as
+ * one ticket keeps at most: begun earlier it would only delay acts of the oldest, for which its
+ * neighbours wait, and take memory. So tickets follow each other as their schedule's microbatches do.
+ * It waits no longer than TURN_PATIENCE forwards take, and not again before something went backward: a
+ * wait in one lease never blocks another (S9).
  *
  * A struct of its mutex: any thread, and each lane from its own. */
 #ifndef ROOST_WORKER_TURN_H
@@ -9,25 +14,46 @@
 
 #include "common/thread.h"
 #include "worker/agent_effects.h"
+#include "worker/program/program.h"
+
+enum { TURN_PATIENCE = 64 /* forwards: more than pass between a forward and its backward */ };
+
+/* A place's activations, one for each unit and microbatch: as many as it keeps at once at most, and as
+ * one microbatch has. */
+struct turn_room {
+    uint32_t most, each;
+};
+struct turn_room turn_room(const struct program_place *place);
 
 struct turn {
     struct thread_mutex mutex; /* guards the rest */
     struct thread_cond changed;
     bool taken;
+    bool in_vain;        /* a forward waited, and nothing went backward since */
+    uint64_t longest_ns; /* of forwards */
     struct turn_lane {
+        const struct ticket *ticket; /* that it computes; borrowed; NULL: none */
         bool wants;
-        const struct ticket *ticket; /* that it computes; borrowed */
+        uint32_t stored;     /* activations that it keeps now */
+        enum act act;        /* the newest that computes, */
+        uint32_t microbatch; /* and of which */
+        uint64_t begun_ns;   /* the act at hand */
     } lanes[AGENT_LANES_MAX];
 };
 
 void turn_init(struct turn *turn);
 void turn_release(struct turn *turn);
 
-/* Waits for the turn, for that ticket, which lives until the lane takes it for another. */
-void turn_take(struct turn *turn, uint32_t lane, const struct ticket *ticket);
-/* The lane, which has it, needs it no more. */
+/* A ticket begins, which lives to its end: waits for the turn. */
+void turn_begin(struct turn *turn, uint32_t lane, const struct ticket *ticket);
+/* Of the lane that has the turn. */
+void turn_end(struct turn *turn, uint32_t lane);
+/* Before the lane waits, and after that. */
 void turn_give(struct turn *turn);
-/* The lane, which has it, lets an older ticket's act come first. */
-void turn_offer(struct turn *turn, uint32_t lane);
+void turn_take(struct turn *turn, uint32_t lane);
+/* Around each row of a place with so much room. */
+void turn_begin_row(struct turn *turn, uint32_t lane, const struct program_row *row,
+                    struct turn_room room);
+void turn_end_row(struct turn *turn, uint32_t lane, const struct program_row *row);
 
 #endif

@@ -20,7 +20,7 @@ static void end_wait(struct worker_lane *lane)
     if (!lane->waits)
         return;
     lane->waits = false;
-    turn_take(&lane->worker->turn, lane->number, lane->ticket);
+    turn_take(&lane->worker->turn, lane->number);
 }
 
 void worker_compute_waits(void *worker, uint32_t lane)
@@ -142,8 +142,6 @@ static bool hook_cancelled(void *context)
     thread_lock(&lane->units.mutex);
     bool cancelled = lane->units.cancelled;
     thread_unlock(&lane->units.mutex);
-    if (!cancelled)
-        turn_offer(&lane->worker->turn, lane->number);
     return cancelled;
 }
 
@@ -219,12 +217,12 @@ static void take_turn(struct worker_lane *lane, const struct worker_task *task)
     lane->ticket = &task->ticket;
     if (worker->peers != NULL)
         peers_reach(peers_of(lane));
-    turn_take(&worker->turn, lane->number, lane->ticket);
+    turn_begin(&worker->turn, lane->number, lane->ticket);
     uint64_t begin_ns = time_now_ns();
     compute_ticket(lane, task, &event.computed.result);
     if (event.computed.result.err == ERR_OK)
         event.computed.cost = worker_meter_cost(lane);
-    turn_give(&worker->turn);
+    turn_end(&worker->turn, lane->number);
     event.computed.compute_ms = computed_ms(lane, begin_ns);
     worker_post(worker, &event);
 }

@@ -25,8 +25,11 @@ void worker_meter_end(struct worker_lane *lane)
 
 static void row_begins(void *context, const struct program_row *row)
 {
-    (void)row;
     struct worker_lane *lane = context;
+    struct worker_run *run = &lane->worker->run;
+    if (run->room.most == 0)
+        run->room = turn_room(&executor_program(run->executors[0])->places[run->stage]);
+    turn_begin_row(&lane->worker->turn, lane->number, row, run->room);
     lane->meter.row_ns = time_now_ns();
 }
 
@@ -51,6 +54,7 @@ static void row_ends(void *context, const struct program_row *row)
     bool computes = simulate_act(&any, row->act) > 0;
     if (computes && costs != NULL)
         pad(lane, simulate_act(&costs[row->unit], row->act));
+    turn_end_row(&lane->worker->turn, lane->number, row);
     const struct trace_span span = {meter->row_ns, time_now_ns()};
     if (trace != NULL)
         trace_row(trace, lane->ticket, row, span);

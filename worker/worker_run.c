@@ -181,6 +181,7 @@ enum err worker_run_place(struct worker_run *run, uint32_t stage, bool *ret_made
         return ERR_OK;
     free_executors(run); /* first: there is memory for one place's */
     run->stage = stage;
+    run->room = (struct turn_room){0};
     run->refused = (struct reason){0};
     enum err err = open_executors(run, stage, &run->refused);
     if (err != ERR_OK)

@@ -8,6 +8,7 @@
 #include "worker/program/mesh.h"
 #include "worker/program/simulate.h"
 #include "worker/samples.h"
+#include "worker/turn.h"
 #include "worker/whole.h"
 
 struct worker_run_options {
@@ -35,6 +36,7 @@ struct worker_run {
     struct executor *executors[WIRE_LEASES_MAX];
     uint32_t stage;                  /* that they are of */
     struct reason refused;           /* why the newest ones could not be made */
+    struct turn_room room;           /* of their program; {0}: not counted yet */
     struct simulate_cost *act_costs; /* (units) nanoseconds that acts take at least; NULL: none */
     bool async;
     struct whole pushing; /* async: of the main thread */

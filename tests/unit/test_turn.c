@@ -4,7 +4,11 @@
 #include "common/thread.h"
 #include "worker/turn.h"
 
+#include <time.h>
+
 enum { LANES = 3, TURNS = 200 };
+
+static const struct turn_room one = {1, 1};
 
 /* Each lane's thread takes the turn again and again. */
 struct turn_fixture {
@@ -38,22 +42,25 @@ static void take_often(void *argument)
     struct lane *lane = argument;
     struct turn_fixture *f = lane->f;
     for (uint32_t i = 0; i < TURNS; i++) {
-        turn_take(&f->turn, lane->number, &lane->ticket);
-        check(f->inside++ == 0);
-        f->inside--;
-        turn_offer(&f->turn, lane->number);
-        check(f->inside++ == 0);
-        f->inside--;
-        turn_give(&f->turn);
+        turn_begin(&f->turn, lane->number, &lane->ticket);
+        for (uint32_t row = 0; row < 2; row++) {
+            turn_begin_row(&f->turn, lane->number,
+                           &(struct program_row){.act = row == 0 ? ACT_F : ACT_B}, one);
+            check(f->inside++ == 0);
+            f->inside--;
+            turn_end_row(&f->turn, lane->number,
+                         &(struct program_row){.act = row == 0 ? ACT_F : ACT_B});
+        }
+        turn_end(&f->turn, lane->number);
     }
 }
 
 static void take_once(void *argument)
 {
     struct lane *lane = argument;
-    turn_take(&lane->f->turn, lane->number, &lane->ticket);
+    turn_begin(&lane->f->turn, lane->number, &lane->ticket);
     lane->f->order[lane->f->count++] = lane->number;
-    turn_give(&lane->f->turn);
+    turn_end(&lane->f->turn, lane->number);
 }
 
 static bool all_want(struct turn *turn, uint32_t first)
@@ -78,6 +85,18 @@ static void join_from(struct turn_fixture *f, uint32_t first)
         thread_join(&f->lanes[i].thread);
 }
 
+/* Two units, and 1F1B with one microbatch ahead. */
+TEST(the_room_of_a_place)
+{
+    struct program_row rows[] = {{ACT_LOAD, 0, 0}, {ACT_F, 0, 0}, {ACT_F, 1, 0}, {ACT_SEND_F, 1, 0},
+                                 {ACT_F, 0, 1},    {ACT_F, 1, 1}, {ACT_B, 1, 0}, {ACT_B, 0, 0},
+                                 {ACT_F, 0, 2},    {ACT_F, 1, 2}};
+    const struct program_place place = {.rows = rows, .rows_count = sizeof rows / sizeof rows[0]};
+    const struct turn_room room = turn_room(&place);
+    assert_int_equal(room.most, 4);
+    assert_int_equal(room.each, 2);
+}
+
 TEST_F(one_lane_has_the_turn_at_a_time, turn)
 {
     start_from(f, 0, take_often);
@@ -87,14 +106,66 @@ TEST_F(one_lane_has_the_turn_at_a_time, turn)
 /* The third lane has the lowest step. */
 TEST_F(s9_the_oldest_ticket_comes_first, turn)
 {
-    turn_take(&f->turn, 0, &f->lanes[0].ticket);
+    turn_begin(&f->turn, 0, &f->lanes[0].ticket);
     start_from(f, 1, take_once);
     while (!all_want(&f->turn, 1))
         ;
-    turn_offer(&f->turn, 0); /* both are older */
+    turn_begin_row(&f->turn, 0, &(struct program_row){.act = ACT_B}, one); /* both are older */
     assert_int_equal(f->count, 2);
     assert_int_equal(f->order[0], 2);
     assert_int_equal(f->order[1], 1);
-    turn_give(&f->turn);
+    turn_end(&f->turn, 0);
     join_from(f, 1);
+}
+
+/* The third lane has the turn for its backward while the first, which is younger, waits. */
+static void forward(void *argument)
+{
+    struct lane *lane = argument;
+    struct turn *turn = &lane->f->turn;
+    turn_begin(turn, lane->number, &lane->ticket);
+    turn->longest_ns = UINT64_C(3600000000000); /* patience for days */
+    turn_begin_row(turn, lane->number, &(struct program_row){.act = ACT_F}, one);
+    lane->f->order[lane->f->count++] = lane->number;
+    turn_end_row(turn, lane->number, &(struct program_row){.act = ACT_F});
+    turn_end(turn, lane->number);
+}
+
+TEST_F(a_forward_waits_for_a_backward_of_the_oldest_ticket, turn)
+{
+    struct lane *oldest = &f->lanes[2], *younger = &f->lanes[0];
+    turn_begin(&f->turn, 2, &oldest->ticket);
+    turn_begin_row(&f->turn, 2, &(struct program_row){.act = ACT_F}, one);
+    turn_end_row(&f->turn, 2,
+                 &(struct program_row){.act = ACT_F}); /* as many activations as one ticket has */
+    assert_int_equal(thread_start(&younger->thread, "lane", forward, younger), ERR_OK);
+    turn_give(&f->turn); /* it waits for its neighbour … */
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    turn_take(&f->turn, 2);
+    assert_int_equal(f->count, 0);
+    turn_begin_row(&f->turn, 2, &(struct program_row){.act = ACT_B}, one);
+    turn_end_row(&f->turn, 2, &(struct program_row){.act = ACT_B});
+    turn_give(&f->turn);
+    thread_join(&younger->thread);
+    assert_int_equal(f->count, 1);
+    turn_take(&f->turn, 2);
+    turn_end(&f->turn, 2);
+}
+
+/* S9: a wait in one lease never blocks another. */
+TEST_F(s9_a_forward_waits_for_no_more_than_some_acts, turn)
+{
+    struct lane *oldest = &f->lanes[2], *younger = &f->lanes[0];
+    turn_begin(&f->turn, 2, &oldest->ticket);
+    turn_begin_row(&f->turn, 2, &(struct program_row){.act = ACT_F}, one);
+    turn_end_row(&f->turn, 2, &(struct program_row){.act = ACT_F});
+    turn_give(&f->turn); /* for good */
+    turn_begin(&f->turn, 0, &younger->ticket);
+    turn_begin_row(&f->turn, 0, &(struct program_row){.act = ACT_F}, one);
+    turn_end_row(&f->turn, 0, &(struct program_row){.act = ACT_F});
+    turn_begin_row(&f->turn, 0, &(struct program_row){.act = ACT_F}, one);
+    turn_end_row(&f->turn, 0, &(struct program_row){.act = ACT_F});
+    turn_end(&f->turn, 0);
+    turn_take(&f->turn, 2);
+    turn_end(&f->turn, 2);
 }
