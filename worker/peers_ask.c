@@ -12,19 +12,18 @@
 /* The owner that a stream's events carry, to its `closed`. */
 struct origin {
     struct peers_lane *lane;
+    uint64_t member; /* who is asked */
     uint64_t number;
 };
 
 /* ---- polling threads ---- */
 
 /* S7: who answers in one lane is silent in none. */
-static void note_heard(struct peers_lane *lane, uint64_t now_ms, uint64_t number)
+static void note_heard(const struct origin *origin, uint64_t now_ms)
 {
-    struct peers *peers = lane->peers;
-    uint64_t member = wants_member(lane->wants, number);
-    for (uint32_t i = 0; member != 0 && i < peers->options.lanes; i++)
-        if (&peers->lanes[i] != lane)
-            wants_heard(peers->lanes[i].wants, now_ms, member);
+    struct peers *peers = origin->lane->peers;
+    for (uint32_t i = 0; i < peers->options.lanes; i++)
+        wants_heard(peers->lanes[i].wants, now_ms, origin->member);
 }
 
 /* True: the message is kept. */
@@ -37,7 +36,7 @@ static bool take_answer(const struct origin *origin, const struct from_peer *ans
     bool kept = false;
     thread_lock(&peers->mutex);
     if (answer->kind != FROM_PEER_GONE)
-        note_heard(origin->lane, now_ms, origin->number);
+        note_heard(origin, now_ms);
     switch (answer->kind) {
     case FROM_PEER_HAVE:
         kept = wants_have(wants, now_ms, origin->number, answer, message);
@@ -146,12 +145,12 @@ static enum err send_to(struct connection *connection, const struct to_peer *mes
     return rpc_stream_send(connection->stream, RPC_NORMAL, &bytes, NULL, 0);
 }
 
-static enum err open_stream(struct peers_lane *lane, struct connection *connection)
+static enum err open_stream(struct peers_lane *lane, struct connection *connection, uint64_t member)
 {
     struct origin *origin = malloc(sizeof *origin);
     if (origin == NULL)
         return ERR_NOMEM;
-    *origin = (struct origin){lane, connection->number};
+    *origin = (struct origin){lane, member, connection->number};
     enum err err = rpc_stream_open(connection->channel, "/roost.v1.Peer/Exchange", &events, origin,
                                    &connection->stream);
     if (err != ERR_OK) {
@@ -179,7 +178,7 @@ static enum err connect_to(struct peers_lane *lane, const struct wants_effect *e
     lane->connections = connection;
     TRY(rpc_channel_new_worker(peers->options.loop, peer->address, peers->options.identity, &shown,
                                &connection->channel, reason));
-    return open_stream(lane, connection);
+    return open_stream(lane, connection, peer->member);
 }
 
 static void carry_open(struct peers_lane *lane, const struct wants_effect *effect,

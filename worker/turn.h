@@ -12,9 +12,9 @@
 #ifndef ROOST_WORKER_TURN_H
 #define ROOST_WORKER_TURN_H
 
+#include "common/program/program.h"
 #include "common/thread.h"
 #include "worker/agent_effects.h"
-#include "worker/program/program.h"
 
 enum { TURN_PATIENCE = 64 /* forwards: more than pass between a forward and its backward */ };
 

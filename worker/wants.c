@@ -570,12 +570,6 @@ void wants_parked(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_
     wanted->refusals = 0;
 }
 
-uint64_t wants_member(struct wants *wants, uint64_t number)
-{
-    const struct link *link = link_of_stream(wants, number);
-    return link != NULL ? link->peer.member : 0;
-}
-
 void wants_heard(struct wants *wants, uint64_t now_ms, uint64_t member)
 {
     for (uint32_t i = 0; i < wants->link_count; i++)

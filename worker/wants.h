@@ -88,8 +88,6 @@ bool wants_have(struct wants *wants, uint64_t now_ms, uint64_t number, const str
                 void *value) MUST_USE;
 void wants_parked(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t id);
 void wants_gone(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t id, enum err code);
-/* Who is asked over that stream; 0: nobody any more. */
-uint64_t wants_member(struct wants *wants, uint64_t number);
 /* The member has answered the worker elsewhere: it is not silent. */
 void wants_heard(struct wants *wants, uint64_t now_ms, uint64_t member);
 /* It broke, or could not be opened. */

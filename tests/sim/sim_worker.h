@@ -8,8 +8,8 @@
 #include "worker/notice.h"
 
 enum {
-    SIM_LEASES_MAX = 8, /* that it was told of last */
-    SIM_EARLY_MAX = 32, /* wants that came before their lease */
+    SIM_LEASES_MAX = 64, /* that it was told of last */
+    SIM_EARLY_MAX = 32,  /* wants that came before their lease */
 };
 
 /* Somebody asked for a value of a lease that the worker had not heard of. */

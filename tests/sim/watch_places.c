@@ -244,7 +244,9 @@ static void check_silent(struct sim *sim, const struct sim_worker *worker, uint6
 {
     struct coordinator *core = sim_coordinator_in_office(sim)->core;
     const struct sim_worker *named = core != NULL ? worker_of(sim, core, member) : NULL;
-    for (size_t i = 0; named != NULL && i < sim->network.stream_count; i++) {
+    if (named == NULL || named->agent == NULL || named->agent->member.member != member)
+        return; /* it answers as somebody else now */
+    for (size_t i = 0; i < sim->network.stream_count; i++) {
         const struct stream *stream = sim->network.streams[i];
         const struct answered *answered = &stream->answered;
         if (stream->kind == STREAM_PEER && stream->worker == worker->index &&

@@ -294,7 +294,7 @@ TEST_F(s7_who_answers_in_another_lane_is_not_named, wants)
 {
     begin_first(f);
     f->now_ms += ANSWER_MS - 1;
-    wants_heard(f->wants, f->now_ms, wants_member(f->wants, f->effect.number));
+    wants_heard(f->wants, f->now_ms, 2);
     f->now_ms += ANSWER_MS - 1;
     expect_nothing(f);
     f->now_ms++;
