@@ -46,7 +46,8 @@ struct accepted {
     atomic_uint_fast64_t certificate, bytes;
     atomic_llong unfinished_bytes;
     atomic_uint calls;
-    uint64_t pings_ns, resets_since_ns; /* of the connection's polling thread */
+    atomic_uint_fast64_t pings_ns; /* of whichever thread of gRPC reads, one at a time */
+    uint64_t resets_since_ns;      /* of the connection's polling thread */
     uint32_t resets;
 };
 
@@ -363,10 +364,11 @@ void accepted_received(struct accepted *accepted, size_t bytes, uint64_t now_ns)
     struct accepted_table *table = accepted->table;
     const struct accepted_limits *limits = &table->limits;
     long long count = (long long)bytes;
-    if (now_ns - accepted->pings_ns >= SECOND_NS) {
-        uint64_t pings = (now_ns - accepted->pings_ns) / SECOND_NS * PING_BYTES_S;
+    uint64_t quiet_ns = now_ns - atomic_load(&accepted->pings_ns);
+    if (quiet_ns >= SECOND_NS) {
+        uint64_t pings = quiet_ns / SECOND_NS * PING_BYTES_S;
         take_off(accepted, pings < LLONG_MAX ? (long long)pings : LLONG_MAX);
-        accepted->pings_ns = now_ns;
+        atomic_store(&accepted->pings_ns, now_ns);
     }
     atomic_fetch_add(&accepted->bytes, bytes);
     long long own = atomic_fetch_add(&accepted->unfinished_bytes, count) + count;
