@@ -85,12 +85,13 @@ def check_resident(peak, technique):
 def lost_under_churn(spec, sets, settings, workers):
     """How many workers were killed in a run that ended in the digest of one in one place."""
     steps = ("--set", f"train.steps={CHURN_STEPS}")
-    lost = 0
-    while lost == 0:  # it was over before the first was to die
+    lost, act_ms = 0, CHURN_ACT_MS
+    while lost == 0:
         summary = c.up(spec, "--workers", int(workers) + CHURN_SPARE, "--churn", CHURN_RATE, *sets, *steps, *words_of(settings),
-                       env={"ROOST_ACT_MS": str(CHURN_ACT_MS)})
+                       env={"ROOST_ACT_MS": str(act_ms)})
         c.check_equal(summary["digest"], table.digest_alone(spec, [*sets, *steps]), "digest of a run whose workers are killed")
         lost = summary["workers_lost"]
+        act_ms *= 2  # where it was over before the first was to die
     return lost
 
 
