@@ -298,9 +298,8 @@ static enum err does_not_fit(const struct executor *e, uint64_t bytes,
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
         "), on the host offloaded %" PRIu64 ", kept for other places %" PRIu64
         "; the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
-        "(activations), residency.weights streamed (weights; gradients too, in nodes of one slot "
-        "that are computed unit by unit), train.logits_bytes_max (logits), train.node_slots "
-        "(gradients), more of mesh.stage (all of it)",
+        "(activations), residency.weights streamed (weights, gradients), train.logits_bytes_max "
+        "(logits), train.node_slots (gradients), more of mesh.stage (all of it)",
         bytes, device->free, device->total, m->weights, m->gradients, kept.text, m->activations,
         m->local, m->scratch, m->logits, m->hosted, m->kept, m->workspace);
 }
