@@ -23,7 +23,8 @@ static void note_heard(const struct origin *origin, uint64_t now_ms)
 {
     struct peers *peers = origin->lane->peers;
     for (uint32_t i = 0; i < peers->options.lanes; i++)
-        wants_heard(peers->lanes[i].wants, now_ms, origin->member);
+        if (&peers->lanes[i] != origin->lane)
+            wants_heard(peers->lanes[i].wants, now_ms, origin->member);
 }
 
 /* True: the message is kept. */
