@@ -36,9 +36,9 @@ struct executor_hooks {
      * parameters with it is asked for. */
     enum err (*ask)(void *context, uint32_t unit);
     /* The gradients of the unit's uses (model->uses) are final for the node, as executor_encode
-     * sees them, and stay until they are acknowledged, or the next ticket begins. The node is the ticket's, or the half of it
-     * that the place computes of this unit. Called once a unit and ticket, in the program's order:
-     * last unit first. An error ends the run. */
+     * sees them, and stay until they are acknowledged, or the next ticket begins. The node is the
+     * ticket's, or the half of it that the place computes of this unit. Called once a unit and
+     * ticket, in the program's order: last unit first. An error ends the run. */
     enum err (*push)(void *context, uint32_t unit, struct node node);
     /* Returns when the servers have acknowledged all of the unit's gradients: their memory is
      * another unit's then, and nobody reads them any more. NULL: a push is acknowledged when it
