@@ -1,6 +1,6 @@
 #include "worker/executor_acts.h"
 
-#include "worker/pieces.h"
+#include "worker/carve.h"
 
 #include <stdio.h>
 
@@ -280,7 +280,7 @@ static void place_weights(struct executor *e, uint32_t unit, uint64_t offset)
     for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
         uint32_t parameter = e->model->uses[use].parameter;
         e->use_weights[use] = e->parameters[parameter] = (element *)(void *)place;
-        place += pieces_align(e->model->parameters[parameter].weights) * e->k->element_bytes;
+        place += carve_align(e->model->parameters[parameter].weights) * e->k->element_bytes;
     }
 }
 
@@ -329,7 +329,7 @@ static void place_gradients(struct executor *e, uint32_t unit, uint64_t offset)
     float *place = e->gradient_sets + offset / sizeof *place;
     for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
         e->gradients[use] = place;
-        place += pieces_align(e->model->parameters[e->model->uses[use].parameter].weights);
+        place += carve_align(e->model->parameters[e->model->uses[use].parameter].weights);
     }
 }
 

@@ -3,7 +3,7 @@
 #include "worker/executor_memory.h"
 
 #include "common/scoped.h"
-#include "worker/pieces.h"
+#include "worker/carve.h"
 #include "worker/plan.h"
 #include "worker/program/mesh.h"
 #include "worker/program/simulate.h"
@@ -195,8 +195,8 @@ static void size_scratch(struct executor *e)
         if (!e->units[unit])
             continue;
         unit_size(e->k, e->model, unit, e->train.microbatch, e->train.logits_bytes_max, &u);
-        if (pieces_align(u.scratch) > e->memory.scratch)
-            e->memory.scratch = pieces_align(u.scratch);
+        if (carve_align(u.scratch) > e->memory.scratch)
+            e->memory.scratch = carve_align(u.scratch);
         if (unit + 1 == e->model->units_count)
             e->memory.logits = u.scratch;
     }
@@ -242,7 +242,7 @@ static void size_weights(struct executor *e)
         for (uint32_t use = u->use_first; e->units[unit] && use < u->use_first + u->uses_count;
              use++) {
             uint32_t parameter = model->uses[use].parameter;
-            uint64_t weights = pieces_align(model->parameters[parameter].weights);
+            uint64_t weights = carve_align(model->parameters[parameter].weights);
             e->used[parameter] = true;
             e->set_floats += weights;
             e->memory.gradients += e->unit_sets[unit] * weights * sizeof(float);
@@ -253,7 +253,7 @@ static void size_weights(struct executor *e)
     e->memory.weights = e->streamed;
     for (uint32_t i = 0; i < model->parameters_count; i++)
         if (e->used[i] && e->streamed == 0)
-            e->memory.weights += pieces_align(model->parameters[i].weights) * e->k->element_bytes;
+            e->memory.weights += carve_align(model->parameters[i].weights) * e->k->element_bytes;
 }
 
 /* ---- memory ---- */
@@ -262,25 +262,25 @@ struct slot_bytes executor_slot_bytes(const struct executor *e)
 {
     uint64_t samples = e->train.slot_samples;
     return (struct slot_bytes){
-        .inputs = pieces_align(samples * e->sample.inputs * sizeof(float)), /* or tokens; at most */
-        .predictions = pieces_align(samples * e->model->sample_tokens * sizeof(float)),
+        .inputs = carve_align(samples * e->sample.inputs * sizeof(float)), /* or tokens; at most */
+        .predictions = carve_align(samples * e->model->sample_tokens * sizeof(float)),
     };
 }
 
 /* *ret_local: what local_init() gets. */
-static void place_pieces(struct executor *e, struct pieces *pieces, float **ret_local)
+static void carve_device(struct executor *e, struct carve *carve, float **ret_local)
 {
     struct slot_bytes slot = executor_slot_bytes(e);
     uint64_t loaded = e->loads_max * (slot.inputs + 3 * slot.predictions);
-    e->weights = pieces_take(pieces, e->memory.weights);
-    e->gradient_sets = pieces_take(pieces, e->memory.gradients);
-    e->arena = pieces_take(pieces, e->memory.activations);
-    e->scratch = pieces_take(pieces, e->memory.scratch - loaded);
-    e->device.inputs = pieces_take(pieces, e->loads_max * slot.inputs);
-    e->device.targets = pieces_take(pieces, e->loads_max * slot.predictions);
-    e->device.losses = pieces_take(pieces, e->loads_max * slot.predictions);
-    e->device.correct = pieces_take(pieces, e->loads_max * slot.predictions);
-    *ret_local = pieces_take(pieces, e->memory.local);
+    e->weights = carve_take(carve, e->memory.weights);
+    e->gradient_sets = carve_take(carve, e->memory.gradients);
+    e->arena = carve_take(carve, e->memory.activations);
+    e->scratch = carve_take(carve, e->memory.scratch - loaded);
+    e->device.inputs = carve_take(carve, e->loads_max * slot.inputs);
+    e->device.targets = carve_take(carve, e->loads_max * slot.predictions);
+    e->device.losses = carve_take(carve, e->loads_max * slot.predictions);
+    e->device.correct = carve_take(carve, e->loads_max * slot.predictions);
+    *ret_local = carve_take(carve, e->memory.local);
 }
 
 /* The ledger of what needs what, and what makes it less. */
@@ -309,23 +309,23 @@ static enum err alloc_device(struct executor *e, uint64_t memory_max, float **re
 {
     struct kernels_memory device;
     struct slot_bytes slot = executor_slot_bytes(e);
-    struct pieces pieces = {0};
+    struct carve carve = {0};
     e->memory.scratch += e->loads_max * (slot.inputs + 3 * slot.predictions);
-    place_pieces(e, &pieces, ret_local);
+    carve_device(e, &carve, ret_local);
     e->k->memory(e->k, &device);
     bool is_host = device.total == 0; /* which keeps the rest as well */
     if (is_host)
         device.total = device.free = memory_max;
     e->memory.workspace = device.own;
-    e->memory.total = pieces.bytes;
-    uint64_t bytes = pieces.bytes + (is_host ? e->memory.hosted + e->memory.kept : 0);
+    e->memory.total = carve.bytes;
+    uint64_t bytes = carve.bytes + (is_host ? e->memory.hosted + e->memory.kept : 0);
     if (device.total > 0 && bytes > device.free)
         return does_not_fit(e, bytes, &device, reason);
-    e->memory_taken = e->k->alloc(e->k, pieces.bytes);
+    e->memory_taken = e->k->alloc(e->k, carve.bytes);
     if (e->memory_taken == NULL)
         return device.total > 0 ? does_not_fit(e, bytes, &device, reason) : ERR_NOMEM;
-    pieces = (struct pieces){.base = e->memory_taken};
-    place_pieces(e, &pieces, ret_local);
+    carve = (struct carve){.base = e->memory_taken};
+    carve_device(e, &carve, ret_local);
     return ERR_OK;
 }
 
@@ -384,7 +384,7 @@ static void fill_gradients(struct executor *e)
             bool there = e->units[unit] && set < e->unit_sets[unit];
             for (uint32_t use = u->use_first; there && use < u->use_first + u->uses_count; use++) {
                 e->gradients[set * model->uses_count + use] = gradient;
-                gradient += pieces_align(model->parameters[model->uses[use].parameter].weights);
+                gradient += carve_align(model->parameters[model->uses[use].parameter].weights);
             }
         }
 }
@@ -397,7 +397,7 @@ static void fill_tables(struct executor *e)
         if (!e->used[i] || e->streamed > 0)
             continue;
         e->parameters[i] = kernels_at(e->k, e->weights, (int64_t)first);
-        first += pieces_align(model->parameters[i].weights);
+        first += carve_align(model->parameters[i].weights);
     }
     for (uint32_t use = 0; use < model->uses_count; use++) {
         struct model_use u = model->uses[use];

@@ -1,8 +1,8 @@
 #include "worker/fingerprint.h"
 
 #include "common/scoped.h"
+#include "worker/carve.h"
 #include "worker/model/unit.h"
-#include "worker/pieces.h"
 
 #include <string.h>
 
@@ -91,7 +91,7 @@ static const struct model_parameter *parameter_of(const struct model *model,
 }
 
 static void place_arrays(const struct probe *probe, uint32_t number, uint32_t samples,
-                         struct pieces *pieces, struct unit_memory *memory)
+                         struct carve *carve, struct unit_memory *memory)
 {
     const struct model *model = probe->model;
     const struct model_unit *unit = &model->units[number];
@@ -104,8 +104,8 @@ static void place_arrays(const struct probe *probe, uint32_t number, uint32_t sa
     check(unit->uses_count <= USES_MAX);
     for (uint32_t use = 0; use < unit->uses_count; use++) {
         uint64_t weights = parameter_of(model, unit, use)->weights;
-        memory->weights[use] = pieces_take(pieces, weights * element_bytes);
-        memory->gradients[use] = pieces_take(pieces, weights * sizeof(float));
+        memory->weights[use] = carve_take(carve, weights * element_bytes);
+        memory->gradients[use] = carve_take(carve, weights * sizeof(float));
     }
     struct unit_call *call = &memory->call;
     *call = (struct unit_call){.k = probe->k,
@@ -115,15 +115,15 @@ static void place_arrays(const struct probe *probe, uint32_t number, uint32_t sa
                                .logits_bytes_max = probe->train->logits_bytes_max,
                                .weights = memory->weights,
                                .gradients = memory->gradients};
-    call->input = pieces_take(pieces, memory->inputs * sizeof(int32_t)); /* or elements: no more */
-    call->targets = pieces_take(pieces, N * sizeof(int32_t));
-    call->output = pieces_take(pieces, memory->sizes.output);
-    call->saved = pieces_take(pieces, memory->sizes.saved);
-    call->scratch = pieces_take(pieces, memory->sizes.scratch);
-    call->doutput = pieces_take(pieces, memory->outputs * element_bytes);
-    call->dinput = pieces_take(pieces, memory->sizes.dinput);
-    call->losses = pieces_take(pieces, N * sizeof(float));
-    call->correct = pieces_take(pieces, N * sizeof(int32_t));
+    call->input = carve_take(carve, memory->inputs * sizeof(int32_t)); /* or elements: no more */
+    call->targets = carve_take(carve, N * sizeof(int32_t));
+    call->output = carve_take(carve, memory->sizes.output);
+    call->saved = carve_take(carve, memory->sizes.saved);
+    call->scratch = carve_take(carve, memory->sizes.scratch);
+    call->doutput = carve_take(carve, memory->outputs * element_bytes);
+    call->dinput = carve_take(carve, memory->sizes.dinput);
+    call->losses = carve_take(carve, N * sizeof(float));
+    call->correct = carve_take(carve, N * sizeof(int32_t));
 }
 
 static void fill_arrays(struct probe *probe, const struct unit_memory *memory)
@@ -174,15 +174,15 @@ static enum err probe_unit(struct probe *probe, uint32_t unit, uint32_t samples,
                            struct reason *reason)
 {
     struct unit_memory memory;
-    struct pieces pieces = {0};
-    place_arrays(probe, unit, samples, &pieces, &memory);
-    void *taken = probe->k->alloc(probe->k, pieces.bytes);
+    struct carve carve = {0};
+    place_arrays(probe, unit, samples, &carve, &memory);
+    void *taken = probe->k->alloc(probe->k, carve.bytes);
     if (taken == NULL)
         return reason_set(reason, ERR_NOMEM,
                           "the numerics probe needs %zu bytes of device memory for unit %s",
-                          (size_t)pieces.bytes, probe->model->units[unit].name);
-    pieces = (struct pieces){.base = taken};
-    place_arrays(probe, unit, samples, &pieces, &memory);
+                          (size_t)carve.bytes, probe->model->units[unit].name);
+    carve = (struct carve){.base = taken};
+    place_arrays(probe, unit, samples, &carve, &memory);
     fill_arrays(probe, &memory);
     forward(probe, &memory, training);
     if (training)

@@ -2,8 +2,8 @@
 
 #include "common/scoped.h"
 #include "common/time.h"
+#include "worker/carve.h"
 #include "worker/model/unit.h"
-#include "worker/pieces.h"
 
 #include <stdlib.h>
 
@@ -15,12 +15,12 @@ static void size_unit(const struct plan *plan, uint32_t unit, struct unit_sizes 
 
 static uint64_t weights_bytes(const struct plan *plan, uint32_t parameter)
 {
-    return pieces_align(plan->model->parameters[parameter].weights) * plan->kernels->element_bytes;
+    return carve_align(plan->model->parameters[parameter].weights) * plan->kernels->element_bytes;
 }
 
 static uint64_t gradient_bytes(const struct plan *plan, uint32_t parameter)
 {
-    return pieces_align(plan->model->parameters[parameter].weights) * sizeof(float);
+    return carve_align(plan->model->parameters[parameter].weights) * sizeof(float);
 }
 
 /* The sum over the unit's uses. */
@@ -98,7 +98,7 @@ struct measured {
     float *gradients[USES_MAX];
 };
 
-static void place_arrays(const struct plan *plan, uint32_t number, struct pieces *pieces,
+static void place_arrays(const struct plan *plan, uint32_t number, struct carve *carve,
                          struct measured *measured)
 {
     const struct model *model = plan->model;
@@ -113,8 +113,8 @@ static void place_arrays(const struct plan *plan, uint32_t number, struct pieces
     for (uint32_t use = 0; use < unit->uses_count; use++) {
         uint32_t parameter = model->uses[unit->use_first + use].parameter;
         uint64_t weights = model->parameters[parameter].weights;
-        measured->weights[use] = pieces_take(pieces, weights * plan->kernels->element_bytes);
-        measured->gradients[use] = pieces_take(pieces, weights * sizeof(float));
+        measured->weights[use] = carve_take(carve, weights * plan->kernels->element_bytes);
+        measured->gradients[use] = carve_take(carve, weights * sizeof(float));
     }
     measured->call = (struct unit_call){
         .k = plan->kernels,
@@ -125,15 +125,15 @@ static void place_arrays(const struct plan *plan, uint32_t number, struct pieces
         .training = true,
         .weights = measured->weights,
         .gradients = measured->gradients,
-        .input = pieces_take(pieces, input * sizeof(float)),
-        .targets = pieces_take(pieces, predictions * sizeof(int32_t)),
-        .output = pieces_take(pieces, sizes.output),
-        .saved = pieces_take(pieces, sizes.saved),
-        .scratch = pieces_take(pieces, sizes.scratch),
-        .doutput = pieces_take(pieces, sizes.output),
-        .dinput = pieces_take(pieces, sizes.dinput),
-        .losses = pieces_take(pieces, predictions * sizeof(float)),
-        .correct = pieces_take(pieces, predictions * sizeof(int32_t)),
+        .input = carve_take(carve, input * sizeof(float)),
+        .targets = carve_take(carve, predictions * sizeof(int32_t)),
+        .output = carve_take(carve, sizes.output),
+        .saved = carve_take(carve, sizes.saved),
+        .scratch = carve_take(carve, sizes.scratch),
+        .doutput = carve_take(carve, sizes.output),
+        .dinput = carve_take(carve, sizes.dinput),
+        .losses = carve_take(carve, predictions * sizeof(float)),
+        .correct = carve_take(carve, predictions * sizeof(int32_t)),
     };
 }
 
@@ -167,15 +167,15 @@ enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs)
     const struct kernels *k = plan->kernels;
     for (uint32_t unit = 0; unit < plan->model->units_count; unit++) {
         struct measured measured;
-        struct pieces pieces = {0};
-        place_arrays(plan, unit, &pieces, &measured);
-        uint64_t bytes = pieces.bytes;
+        struct carve carve = {0};
+        place_arrays(plan, unit, &carve, &measured);
+        uint64_t bytes = carve.bytes;
         void *memory = k->alloc(k, bytes);
         if (memory == NULL)
             return ERR_NOMEM;
         k->zero(k, memory, bytes);
-        pieces = (struct pieces){.base = memory};
-        place_arrays(plan, unit, &pieces, &measured);
+        carve = (struct carve){.base = memory};
+        place_arrays(plan, unit, &carve, &measured);
         enum err err = time_unit(plan, &measured, &ret_costs[unit]);
         k->free(k, memory);
         TRY(err);
@@ -235,14 +235,14 @@ static void add_scratch(const struct plan *plan, const struct program_place *pla
 {
     const struct model_sample sample = model_sample(&plan->model->settings);
     uint64_t samples = plan->train->slot_samples;
-    uint64_t inputs = pieces_align(samples * sample.inputs * sizeof(float));
-    uint64_t predictions = pieces_align(samples * plan->model->sample_tokens * sizeof(float));
+    uint64_t inputs = carve_align(samples * sample.inputs * sizeof(float));
+    uint64_t predictions = carve_align(samples * plan->model->sample_tokens * sizeof(float));
     uint64_t most = 0;
     for (uint32_t i = 0; i < place->rows_count; i++) {
         struct unit_sizes sizes = {0};
         if (place->rows[i].act == ACT_PULL)
             size_unit(plan, place->rows[i].unit, &sizes);
-        most = pieces_align(sizes.scratch) > most ? pieces_align(sizes.scratch) : most;
+        most = carve_align(sizes.scratch) > most ? carve_align(sizes.scratch) : most;
         bytes->scratch += place->rows[i].act == ACT_LOAD ? inputs + 3 * predictions : 0;
     }
     bytes->scratch += most;

@@ -1,37 +1,36 @@
 #include "worker/model/unit.h"
 
+#include "worker/carve.h"
 #include "worker/model/operations.h"
-#include "worker/pieces.h"
 
 static int64_t predictions(const struct unit_call *call)
 {
     return (int64_t)call->samples * call->model->sample_tokens;
 }
 
-static void place_arrays(struct act_arrays *act, struct pieces *saved, struct pieces *scratch)
+static void place_arrays(struct act_arrays *act, struct carve *saved, struct carve *scratch)
 {
     const struct model_unit *unit = act->unit;
     for (uint32_t i = MODEL_OWN_ARRAYS; i < unit->arrays_count; i++) {
         bool kept = unit->arrays[i].where == MODEL_SAVED;
         uint64_t elements = (uint64_t)act->N * unit->arrays[i].width;
-        act->arrays[i] =
-            pieces_take(kept ? saved : scratch, elements * act->call->k->element_bytes);
+        act->arrays[i] = carve_take(kept ? saved : scratch, elements * act->call->k->element_bytes);
     }
     for (uint32_t i = 0; i < unit->operations_count; i++) {
         const struct model_operation *operation = &unit->operations[i];
         const struct operation_code *code = &operation_codes[operation->kind];
         uint64_t floats = code->statistics != NULL ? code->statistics(operation) : 0;
         uint64_t line = ((uint64_t)act->N + 15) / 16 * 16;
-        act->statistics[i] = pieces_take(saved, floats * line * sizeof(float));
+        act->statistics[i] = carve_take(saved, floats * line * sizeof(float));
     }
-    act->scratch = pieces_take(scratch, 0);
+    act->scratch = carve_take(scratch, 0);
 }
 
 static struct act_arrays arrays_of(const struct unit_call *call)
 {
     struct act_arrays act = {
         .call = call, .unit = &call->model->units[call->unit], .N = predictions(call)};
-    struct pieces saved = {.base = call->saved}, scratch = {.base = call->scratch};
+    struct carve saved = {.base = call->saved}, scratch = {.base = call->scratch};
     enum model_din din = act.unit->din;
     act.arrays[MODEL_IN] = (element *)call->input;
     act.arrays[MODEL_OUT] = call->output;
@@ -56,10 +55,10 @@ static size_t out_bytes(const struct act_arrays *act, const struct model_operati
 
 /* Room for the gradient of the operation's result, where its weights' part needs it. */
 static void *take_left(const struct act_arrays *act, const struct model_operation *operation,
-                       struct pieces *left)
+                       struct carve *left)
 {
     bool needed = operation_codes[operation->kind].backward_weights != NULL;
-    return needed ? pieces_take(left, out_bytes(act, operation)) : NULL;
+    return needed ? carve_take(left, out_bytes(act, operation)) : NULL;
 }
 
 void unit_size(const struct kernels *k, const struct model *model, uint32_t unit, uint32_t samples,
@@ -72,7 +71,7 @@ void unit_size(const struct kernels *k, const struct model *model, uint32_t unit
                                    .logits_bytes_max = logits_bytes_max};
     const struct model_unit *u = &model->units[unit];
     struct act_arrays act = {.call = &call, .unit = u, .N = predictions(&call)};
-    struct pieces saved = {0}, scratch = {0}, left = {0};
+    struct carve saved = {0}, scratch = {0}, left = {0};
     uint64_t most = 0, stream = (uint64_t)act.N * k->element_bytes;
     place_arrays(&act, &saved, &scratch);
     for (uint32_t i = 0; i < u->operations_count; i++) {
@@ -126,7 +125,7 @@ void unit_backward(const struct unit_call *call)
 void unit_backward_input(const struct unit_call *call)
 {
     struct act_arrays act = arrays_of(call);
-    struct pieces left = {.base = call->left};
+    struct carve left = {.base = call->left};
     begin_dinput(&act);
     for (uint32_t i = act.unit->operations_count; i-- > 0;) {
         const struct model_operation *operation = &act.unit->operations[i];
@@ -143,7 +142,7 @@ void unit_backward_input(const struct unit_call *call)
 void unit_backward_weights(const struct unit_call *call)
 {
     struct act_arrays act = arrays_of(call);
-    struct pieces left = {.base = call->left};
+    struct carve left = {.base = call->left};
     for (uint32_t i = act.unit->operations_count; i-- > 0;) {
         const struct model_operation *operation = &act.unit->operations[i];
         void *copy = take_left(&act, operation, &left);
