@@ -298,6 +298,12 @@ struct value_name {
     uint32_t microbatch; /* of the slot */
     uint32_t boundary;   /* the unit whose input it is, or whose input's gradient */
     enum value_way way;
+    /* A partial sum, which the members of one place hand each other (S6); then the three before
+     * are 0. */
+    uint32_t tries;    /* of the place */
+    uint32_t sequence; /* of the sums of the lease, from 1 on; 0: a value between places */
+    uint32_t round;    /* of the sum's exchange */
+    uint32_t rank;     /* of the member that gives it */
 };
 
 struct want {

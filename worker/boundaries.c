@@ -38,7 +38,29 @@ bool boundaries_same(const struct value_name *a, const struct value_name *b)
 {
     return a->generation == b->generation && a->kind == b->kind && a->step == b->step &&
            a->version == b->version && a->slot == b->slot && a->microbatch == b->microbatch &&
-           a->boundary == b->boundary && a->way == b->way;
+           a->boundary == b->boundary && a->way == b->way && a->tries == b->tries &&
+           a->sequence == b->sequence && a->round == b->round && a->rank == b->rank;
+}
+
+struct value_name boundaries_sum_name(const struct ticket *ticket, const struct place *place,
+                                      const struct boundaries_part *part)
+{
+    return (struct value_name){
+        .generation = ticket->generation,
+        .kind = ticket->kind,
+        .step = ticket->step,
+        .version = ticket->version,
+        .slot = node_first(ticket->node),
+        .tries = place->tries,
+        .sequence = part->sequence,
+        .round = part->round,
+        .rank = part->rank,
+    };
+}
+
+bool boundaries_is_sum(const struct value_name *name)
+{
+    return name->sequence != 0;
 }
 
 /* Slots of the node: a validation's is a piece, which no step counts. */
@@ -76,8 +98,9 @@ static uint32_t place_of(const struct boundaries *boundaries, const struct ticke
 bool boundaries_pass(const struct boundaries *boundaries, const struct ticket *ticket,
                      const struct value_name *name, struct passage *ret_passage)
 {
-    if (!boundaries_cover(boundaries, ticket, name) || name->boundary == 0 ||
-        name->boundary >= boundaries->units || name->microbatch >= boundaries->microbatches)
+    if (!boundaries_cover(boundaries, ticket, name) || boundaries_is_sum(name) ||
+        name->boundary == 0 || name->boundary >= boundaries->units ||
+        name->microbatch >= boundaries->microbatches)
         return false;
     uint32_t below = place_of(boundaries, ticket, name->slot, name->boundary - 1);
     uint32_t above = place_of(boundaries, ticket, name->slot, name->boundary);

@@ -25,6 +25,17 @@ void boundaries_release(struct boundaries *boundaries);       /* {0} is fine */
 struct value_name boundaries_name(const struct ticket *ticket, const struct executor_value *value);
 bool boundaries_same(const struct value_name *a, const struct value_name *b);
 
+/* S6: the name of a partial sum that one member of a place gives another. All members of the place
+ * make the same sums in the same order. */
+struct boundaries_part {
+    uint32_t sequence; /* of the sums of the lease under this try, from 1 on */
+    uint32_t round;    /* of its exchange */
+    uint32_t rank;     /* who gives it */
+};
+struct value_name boundaries_sum_name(const struct ticket *ticket, const struct place *place,
+                                      const struct boundaries_part *part);
+bool boundaries_is_sum(const struct value_name *name);
+
 /* Of the ticket's node. */
 uint32_t boundaries_last_slot(const struct boundaries *boundaries, const struct ticket *ticket);
 
@@ -32,7 +43,7 @@ uint32_t boundaries_last_slot(const struct boundaries *boundaries, const struct 
 bool boundaries_cover(const struct boundaries *boundaries, const struct ticket *ticket,
                       const struct value_name *name);
 
-/* The places that a value of the ticket's lease passes between. False: none does. */
+/* The places that a value of the ticket's lease passes between. False: none does, or it is a sum. */
 struct passage {
     uint32_t from, to; /* stages */
 };

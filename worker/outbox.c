@@ -10,6 +10,13 @@ struct value {
     uint64_t digest;
 };
 
+/* A partial sum, as one round of its exchange gives it. */
+struct sum {
+    struct ring link;
+    uint32_t sequence, round;
+    struct value value;
+};
+
 struct lease {
     struct ticket ticket; /* attempt 0: the row is free */
     struct place place;
@@ -18,6 +25,7 @@ struct lease {
     struct peer peers[WIRE_PLACES_MAX];
     size_t value_count;
     struct value *values; /* owned, by boundaries_index() */
+    struct ring sums;     /* of struct sum, owned: the newest last */
 };
 
 struct outbox {
@@ -49,14 +57,38 @@ struct outbox_asker {
 
 /* ---- leases ---- */
 
+static void value_drop(struct outbox *outbox, const struct value *value)
+{
+    if (value->bytes == NULL)
+        return;
+    check(outbox->kept_bytes >= value->bytes->bytes);
+    outbox->kept_bytes -= value->bytes->bytes;
+    counted_unref(value->bytes);
+}
+
+static struct sum *oldest_sum(const struct lease *lease)
+{
+    return ring_is_empty(&lease->sums) ? NULL : RING_ITEM(lease->sums.behind, struct sum, link);
+}
+
+/* Those of sequences before that one. */
+static void drop_sums(struct outbox *outbox, struct lease *lease, uint64_t sequence)
+{
+    struct sum *sum = oldest_sum(lease);
+    for (; sum != NULL && sum->sequence < sequence; sum = oldest_sum(lease)) {
+        value_drop(outbox, &sum->value);
+        ring_take(&sum->link);
+        free(sum);
+    }
+}
+
 static void lease_end(struct outbox *outbox, struct lease *lease)
 {
+    if (lease->ticket.attempt == 0)
+        return;
     for (size_t i = 0; i < lease->value_count; i++)
-        if (lease->values[i].bytes != NULL) {
-            check(outbox->kept_bytes >= lease->values[i].bytes->bytes);
-            outbox->kept_bytes -= lease->values[i].bytes->bytes;
-            counted_unref(lease->values[i].bytes);
-        }
+        value_drop(outbox, &lease->values[i]);
+    drop_sums(outbox, lease, UINT64_MAX);
     free(lease->values);
     *lease = (struct lease){0};
 }
@@ -106,6 +138,34 @@ static const struct peer *peer_of(const struct lease *lease, uint64_t member)
     return NULL;
 }
 
+static struct sum *sum_of(const struct lease *lease, const struct value_name *name)
+{
+    const struct ring *head = &lease->sums;
+    for (struct ring *link = head->behind; link != head; link = link->behind) {
+        struct sum *sum = RING_ITEM(link, struct sum, link);
+        if (sum->sequence == name->sequence && sum->round == name->round)
+            return sum;
+    }
+    return NULL;
+}
+
+/* S6: what the place has of the partial sum, which another of its members asks for. */
+static enum err judge_sum(const struct lease *lease, const struct peer *peer,
+                          const struct value_name *name, struct value *ret_value)
+{
+    const struct place *place = &lease->place;
+    const struct sum *sum = sum_of(lease, name);
+    const struct sum *oldest = oldest_sum(lease);
+    if (peer->stage != place->stage || peer->rank == place->rank || name->rank != place->rank)
+        return ERR_NOT_FOUND;
+    if (name->tries != place->tries)
+        return name->tries > place->tries ? ERR_BEHIND : ERR_NOT_FOUND;
+    if (sum == NULL)
+        return oldest == NULL || name->sequence >= oldest->sequence ? ERR_BEHIND : ERR_NOT_FOUND;
+    *ret_value = sum->value;
+    return ERR_OK;
+}
+
 /* What a lease that the name is about has for the asker. */
 static enum err judge_lease(const struct outbox_asker *asker, const struct lease *lease,
                             const struct value_name *name, struct value *ret_value)
@@ -118,6 +178,8 @@ static enum err judge_lease(const struct outbox_asker *asker, const struct lease
     if (!options->insecure &&
         memcmp(peer->certificate, asker->shown.bytes, sizeof peer->certificate) != 0)
         return ERR_UNTRUSTED;
+    if (boundaries_is_sum(name))
+        return judge_sum(lease, peer, name, ret_value);
     if (!boundaries_pass(options->boundaries, &lease->ticket, name, &passage) ||
         passage.to != peer->stage)
         return ERR_NOT_FOUND;
@@ -182,8 +244,20 @@ static void settle_all(struct outbox *outbox)
 
 /* ---- what happens ---- */
 
-static void set_places(struct lease *lease, const struct places *places)
+/* S6: sums of an older try are nobody's. */
+static void set_tries(struct outbox *outbox, struct lease *lease, uint32_t tries)
 {
+    if (tries <= lease->place.tries)
+        return;
+    lease->place.tries = tries;
+    drop_sums(outbox, lease, UINT64_MAX);
+}
+
+static void set_places(struct outbox *outbox, struct lease *lease, const struct places *places)
+{
+    for (uint32_t i = 0; i < places->peer_count; i++)
+        if (places->peers[i].stage == lease->place.stage)
+            set_tries(outbox, lease, places->peers[i].tries);
     check(places->peer_count <= WIRE_PLACES_MAX); /* the decoder's limit */
     lease->number = places->number;
     lease->peer_count = places->peer_count;
@@ -203,9 +277,17 @@ static enum err lease_begin(struct outbox *outbox, const struct ticket *ticket,
     if (lease->values == NULL)
         return ERR_NOMEM;
     lease->value_count = count;
+    ring_init(&lease->sums);
     lease->ticket = *ticket;
     *ret_lease = lease;
     return ERR_OK;
+}
+
+/* Another one than before, if there was one. */
+static void set_seat(struct outbox *outbox, struct lease *lease, const struct place *place)
+{
+    drop_sums(outbox, lease, UINT64_MAX);
+    lease->place = *place;
 }
 
 enum err outbox_lease(struct outbox *outbox, const struct ticket *ticket, const struct place *place,
@@ -217,9 +299,11 @@ enum err outbox_lease(struct outbox *outbox, const struct ticket *ticket, const 
     bool again = lease != NULL;
     if (!again)
         TRY(lease_begin(outbox, ticket, &lease));
-    lease->place = *place;
+    if (!again || place->stage != lease->place.stage || place->rank != lease->place.rank)
+        set_seat(outbox, lease, place);
+    set_tries(outbox, lease, place->tries);
     if (!again || places->number >= lease->number)
-        set_places(lease, places);
+        set_places(outbox, lease, places);
     settle_all(outbox);
     return ERR_OK;
 }
@@ -229,7 +313,7 @@ void outbox_places(struct outbox *outbox, const struct places *places)
     struct lease *lease = places->attempt == 0 ? NULL : lease_of(outbox, places->attempt);
     if (lease == NULL || places->number <= lease->number)
         return; /* S7: older ones are ignored */
-    set_places(lease, places);
+    set_places(outbox, lease, places);
     settle_all(outbox);
 }
 
@@ -263,23 +347,54 @@ void outbox_generation(struct outbox *outbox, uint64_t generation)
     settle_all(outbox);
 }
 
+/* Where the value is to be kept; NULL: it is not. */
+static struct value *row_of(struct outbox *outbox, struct lease *lease,
+                            const struct value_name *name)
+{
+    const struct boundaries *boundaries = outbox->options.boundaries;
+    struct passage passage;
+    /* our own program sends what passes from its place */
+    check(boundaries_pass(boundaries, &lease->ticket, name, &passage) &&
+          passage.from == lease->place.stage);
+    return &lease->values[boundaries_index(boundaries, &lease->ticket, name)];
+}
+
+/* The same of a partial sum. S6: of an older try it is nobody's. ERR_NOMEM. */
+static enum err sum_row(struct outbox *outbox, struct lease *lease, const struct value_name *name,
+                        struct value **ret_row)
+{
+    check(name->rank == lease->place.rank);
+    if (name->tries != lease->place.tries)
+        return ERR_OK;
+    struct sum *sum = sum_of(lease, name);
+    if (sum == NULL) {
+        sum = calloc(1, sizeof *sum);
+        if (sum == NULL)
+            return ERR_NOMEM;
+        sum->sequence = name->sequence;
+        sum->round = name->round;
+        drop_sums(outbox, lease, name->sequence - UINT64_C(1));
+        ring_add(&lease->sums, &sum->link);
+    }
+    *ret_row = &sum->value;
+    return ERR_OK;
+}
+
 enum err outbox_give(struct outbox *outbox, uint64_t attempt, const struct value_name *name,
                      struct counted *take_value, uint64_t digest)
 {
     struct lease *lease = attempt == 0 ? NULL : lease_of(outbox, attempt);
     struct value *value = NULL;
-    if (lease != NULL) {
-        struct passage passage;
-        /* our own program sends what passes from its place */
-        check(boundaries_pass(outbox->options.boundaries, &lease->ticket, name, &passage) &&
-              passage.from == lease->place.stage);
-        value = &lease->values[boundaries_index(outbox->options.boundaries, &lease->ticket, name)];
-    }
+    enum err err = ERR_OK;
+    if (lease != NULL && boundaries_is_sum(name))
+        err = sum_row(outbox, lease, name, &value);
+    else if (lease != NULL)
+        value = row_of(outbox, lease, name);
     if (value == NULL || value->bytes != NULL) {
         bool differs =
             value != NULL && (value->digest != digest || value->bytes->bytes != take_value->bytes);
         counted_unref(take_value);
-        return differs ? ERR_WRONG_BITS : ERR_OK; /* S2 */
+        return differs ? ERR_WRONG_BITS : err; /* S2 */
     }
     *value = (struct value){take_value, digest};
     outbox->kept_bytes += take_value->bytes;

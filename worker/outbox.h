@@ -6,9 +6,14 @@
  * that this member has not heard of is parked, and answered when that has come. A parked want is a
  * favour, not a promise: the asker renews it, and the oldest goes where there are too many.
  *
+ * Partial sums of a place with several members (S6) pass inside one try alone: a question of a newer
+ * try is parked until this member has heard of it, one of an older is refused. All members make the
+ * same sums one after another, and who asks for one has finished the one before; so two are kept.
+ *
  * Invariants, checked where they change:
  *  1 kept_bytes are those of all leases' values;
- *  2 an asker has at most OUTBOX_WANTS_MAX wants; WIRE_CREDITS of them wait for their first answer,
+ *  2 sums that are kept are of the place's try, and of the newest sequence or the one before;
+ *  3 an asker has at most OUTBOX_WANTS_MAX wants; WIRE_CREDITS of them wait for their first answer,
  *    the others are parked. */
 #ifndef ROOST_WORKER_OUTBOX_H
 #define ROOST_WORKER_OUTBOX_H
@@ -42,8 +47,8 @@ void outbox_keep(struct outbox *outbox, const uint64_t *attempts, uint32_t count
 /* Leases of older generations are over (S8). */
 void outbox_generation(struct outbox *outbox, uint64_t generation);
 
-/* A value of that lease, if it is kept. The same value may come again. ERR_WRONG_BITS: with another
- * digest; the first one stays. */
+/* A value of that lease, or its partial sum, if it is kept. The same value may come again.
+ * ERR_WRONG_BITS: with another digest; the first one stays. */
 enum err outbox_give(struct outbox *outbox, uint64_t attempt, const struct value_name *name,
                      struct counted *take_value, uint64_t digest) MUST_USE;
 uint64_t outbox_bytes(const struct outbox *outbox); /* of the values kept */

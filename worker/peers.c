@@ -151,6 +151,7 @@ enum err peers_lease(struct peers_lane *lane, uint64_t member, const struct tick
     if (err == ERR_OK) {
         wants_lease(lane->wants, ticket, place, places);
         lane->ticket = *ticket;
+        lane->place = *place;
         lane->member = member;
         lane->cancelled = false;
     }
@@ -192,19 +193,33 @@ void peers_cancel(struct peers_lane *lane)
 
 /* ---- the lane's thread ---- */
 
-static struct ticket ticket_of(struct peers_lane *lane)
+/* What it works for. */
+struct task {
+    struct ticket ticket;
+    struct place place;
+};
+
+static struct task task_of(struct peers_lane *lane)
 {
     thread_lock(&lane->peers->mutex);
-    struct ticket ticket = lane->ticket;
+    const struct task task = {lane->ticket, lane->place};
     thread_unlock(&lane->peers->mutex);
-    return ticket;
+    return task;
 }
 
-/* The digest of a value begins with its name: eight numbers of 64 bits, little-endian. */
+/* The digest of a value begins with its name: eight numbers of 64 bits, little-endian; of a partial
+ * sum the last four are its own. */
 static void digest_name(struct peers_lane *lane, const struct value_name *name)
 {
-    const uint64_t numbers[] = {name->generation, name->kind,       name->step,     name->version,
-                                name->slot,       name->microbatch, name->boundary, name->way};
+    bool sum = boundaries_is_sum(name);
+    const uint64_t numbers[] = {name->generation,
+                                name->kind,
+                                name->step,
+                                name->version,
+                                sum ? name->tries : name->slot,
+                                sum ? name->sequence : name->microbatch,
+                                sum ? name->round : name->boundary,
+                                sum ? name->rank : name->way};
     uint8_t bytes[sizeof numbers];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (uint8_t)(numbers[i / 8] >> i % 8 * 8);
@@ -231,27 +246,42 @@ void peers_sums(struct peers_lane *lane, struct boundary_sums *ret_sums)
     lane->sums = (struct boundary_sums){0};
 }
 
-enum err peers_give(struct peers_lane *lane, const struct executor_value *value, const void *bytes)
+static enum err give(struct peers_lane *lane, const struct task *task,
+                     const struct value_name *name, const void *bytes, size_t count)
 {
     struct peers *peers = lane->peers;
-    const struct ticket ticket = ticket_of(lane);
-    const struct value_name name = boundaries_name(&ticket, value);
-    if (value->bytes > WIRE_VALUE_BYTES_MAX)
+    if (count > WIRE_VALUE_BYTES_MAX)
         return ERR_INVALID;
-    struct counted *copy = counted_new(value->bytes);
+    struct counted *copy = counted_new(count);
     if (copy == NULL)
         return ERR_NOMEM;
-    memcpy(copy->data, bytes, value->bytes);
-    digest_name(lane, &name);
+    memcpy(copy->data, bytes, count);
+    digest_name(lane, name);
     digest_fast_add(&lane->digest, (struct slice){copy->data, copy->bytes});
     uint64_t digest = digest_fast_finish(&lane->digest);
-    add_to_sums(lane, &ticket, &name, true, digest);
+    add_to_sums(lane, &task->ticket, name, true, digest);
     thread_lock(&peers->mutex);
-    enum err err = outbox_give(peers->outbox, ticket.attempt, &name, copy, digest);
+    enum err err = outbox_give(peers->outbox, task->ticket.attempt, name, copy, digest);
     note_kept_locked(peers);
     thread_unlock(&peers->mutex);
     peers_serve_answers(peers);
     return err;
+}
+
+enum err peers_give(struct peers_lane *lane, const struct executor_value *value, const void *bytes)
+{
+    const struct task task = task_of(lane);
+    const struct value_name name = boundaries_name(&task.ticket, value);
+    return give(lane, &task, &name, bytes, value->bytes);
+}
+
+enum err peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t round,
+                         const void *bytes, size_t count)
+{
+    const struct task task = task_of(lane);
+    const struct boundaries_part part = {sequence, round, task.place.rank};
+    const struct value_name name = boundaries_sum_name(&task.ticket, &task.place, &part);
+    return give(lane, &task, &name, bytes, count);
 }
 
 /* Copies the value, the message's last bytes, and returns its digest. */
@@ -296,26 +326,40 @@ static enum err take_value(struct peers_lane *lane, const struct ticket *ticket,
     return err;
 }
 
-enum err peers_take(struct peers_lane *lane, const struct executor_value *value, void *ret_bytes)
+static enum err take(struct peers_lane *lane, const struct ticket *ticket,
+                     const struct value_name *name, void *ret_bytes, size_t count)
 {
     struct peers *peers = lane->peers;
-    const struct ticket ticket = ticket_of(lane);
-    const struct value_name name = boundaries_name(&ticket, value);
     struct wants_value there;
     atomic_store(&lane->blamed, 0);
     thread_lock(&peers->mutex);
-    enum err err = lane->cancelled || ticket.attempt == 0
+    enum err err = lane->cancelled || ticket->attempt == 0
                        ? ERR_CANCELLED
-                       : wants_begin(lane->wants, peers_now_ms(), &name, value->bytes);
+                       : wants_begin(lane->wants, peers_now_ms(), name, count);
     thread_unlock(&peers->mutex);
     if (err != ERR_OK)
         return err;
     do {
-        err = peers_ask_wait(lane, &name, &there);
+        err = peers_ask_wait(lane, name, &there);
         if (err == ERR_OK)
-            err = take_value(lane, &ticket, &name, &there, ret_bytes);
+            err = take_value(lane, ticket, name, &there, ret_bytes);
     } while (err == ERR_BEHIND);
     return err;
+}
+
+enum err peers_take(struct peers_lane *lane, const struct executor_value *value, void *ret_bytes)
+{
+    const struct task task = task_of(lane);
+    const struct value_name name = boundaries_name(&task.ticket, value);
+    return take(lane, &task.ticket, &name, ret_bytes, value->bytes);
+}
+
+enum err peers_take_part(struct peers_lane *lane, const struct boundaries_part *part,
+                         void *ret_bytes, size_t count)
+{
+    const struct task task = task_of(lane);
+    const struct value_name name = boundaries_sum_name(&task.ticket, &task.place, part);
+    return take(lane, &task.ticket, &name, ret_bytes, count);
 }
 
 /* ---- any thread ---- */

@@ -12,6 +12,7 @@
 #ifndef ROOST_WORKER_PEERS_H
 #define ROOST_WORKER_PEERS_H
 
+#include "worker/boundaries.h"
 #include "worker/boundary_sums.h"
 #include "worker/peers_options.h"
 
@@ -64,7 +65,14 @@ enum err peers_give(struct peers_lane *lane, const struct executor_value *value,
  * another size, or not its digest. ERR_BUSY: peers that do not answer hold all credits. */
 enum err peers_take(struct peers_lane *lane, const struct executor_value *value,
                     void *ret_bytes) MUST_USE;
-/* Sums of what passed since the last call, which begins the next ones. */
+/* S6: the same of partial sums, between the members of one place, which make the same sums in the
+ * same order: what this one gives in that round, and what part->rank gave. A sum's bytes may be
+ * reused on return. */
+enum err peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t round,
+                         const void *bytes, size_t count) MUST_USE;
+enum err peers_take_part(struct peers_lane *lane, const struct boundaries_part *part,
+                         void *ret_bytes, size_t count) MUST_USE;
+/* Digests, added, of what passed between places since the last call, which begins the next ones. */
 void peers_sums(struct peers_lane *lane, struct boundary_sums *ret_sums);
 /* The member that the newest error of peers_take() is about; 0: none. */
 uint64_t peers_blamed(const struct peers_lane *lane);

@@ -28,6 +28,7 @@ struct peers_lane {
     /* guarded by the mutex of the peers */
     struct wants *wants;
     struct ticket ticket; /* what the lane's thread works for; attempt 0: nothing */
+    struct place place;   /* its place of that lease */
     uint64_t member;
     bool cancelled;
 

@@ -39,8 +39,8 @@ struct wants {
     uint64_t streams; /* so many were opened */
     uint64_t ids;
     struct ticket ticket; /* attempt 0: no lease */
-    uint32_t stage;
-    uint64_t number; /* of the newest places */
+    struct place place;   /* the own one */
+    uint64_t number;      /* of the newest places */
     uint32_t link_count;
     uint32_t ahead; /* links that were looked at: streams that will be needed */
     struct link links[WIRE_PLACES_MAX];
@@ -64,15 +64,34 @@ static struct link *link_of_stream(struct wants *wants, uint64_t number)
     return NULL;
 }
 
-/* Of whom the value is asked, if it is not there: of the member that has the place which it comes
- * from. UINT32_MAX: of nobody now. */
+/* Who gives the value to this place: of a place before or behind the member of the own rank; a
+ * partial sum, another member of the own place (S6). False: nobody does. */
+static bool find_giver(const struct wants *wants, const struct value_name *name,
+                       struct place *ret_giver)
+{
+    const struct place *own = &wants->place;
+    struct passage passage;
+    if (wants->ticket.attempt == 0)
+        return false;
+    if (boundaries_is_sum(name)) {
+        *ret_giver = (struct place){.stage = own->stage, .rank = name->rank};
+        return boundaries_cover(wants->options.boundaries, &wants->ticket, name) &&
+               name->tries == own->tries && name->rank != own->rank;
+    }
+    if (!boundaries_pass(wants->options.boundaries, &wants->ticket, name, &passage) ||
+        passage.to != own->stage)
+        return false;
+    *ret_giver = (struct place){.stage = passage.from, .rank = own->rank};
+    return true;
+}
+
+/* Of whom the value is asked, if it is not there. UINT32_MAX: of nobody now. */
 static uint32_t link_index(const struct wants *wants, const struct wanted *wanted)
 {
-    struct passage passage;
-    bool passes = is_open(wanted) && boundaries_pass(wants->options.boundaries, &wants->ticket,
-                                                     &wanted->name, &passage);
+    struct place giver;
+    bool passes = is_open(wanted) && find_giver(wants, &wanted->name, &giver);
     for (uint32_t i = 0; passes && i < wants->link_count; i++)
-        if (wants->links[i].peer.stage == passage.from)
+        if (wants->links[i].peer.stage == giver.stage && wants->links[i].peer.rank == giver.rank)
             return i;
     return UINT32_MAX;
 }
@@ -232,7 +251,7 @@ void wants_lease(struct wants *wants, const struct ticket *ticket, const struct 
         if (wants->list[i].id != 0)
             drop(wants, &wants->list[i]);
     wants->ticket = *ticket;
-    wants->stage = place->stage;
+    wants->place = *place;
     set_places(wants, 0, places);
     for (uint32_t i = 0; i < wants->link_count; i++)
         wants->links[i].named = false;
@@ -306,10 +325,8 @@ static void ask_ahead(struct wants *wants, const struct value_name *name, size_t
 enum err wants_begin(struct wants *wants, uint64_t now_ms, const struct value_name *name,
                      size_t bytes)
 {
-    struct passage passage;
-    if (wants->ticket.attempt == 0 ||
-        !boundaries_pass(wants->options.boundaries, &wants->ticket, name, &passage) ||
-        passage.to != wants->stage)
+    struct place giver;
+    if (!find_giver(wants, name, &giver))
         return ERR_NOT_FOUND;
     wants->awaited = NULL;
     struct wanted *wanted = add(wants, name);
@@ -443,28 +460,30 @@ bool wants_next(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_e
     return false;
 }
 
-/* Whether the slot's values over the boundary come from that stage. */
-static bool comes_from(const struct wants *wants, uint32_t stage, struct value_name name)
+/* Whether the slot's values over the boundary come from that member. */
+static bool comes_from(const struct wants *wants, const struct peer *peer, struct value_name name)
 {
-    struct passage passage;
+    struct place giver;
     for (name.way = 0; name.way < VALUE_WAY_COUNT; name.way++)
-        if (boundaries_pass(wants->options.boundaries, &wants->ticket, &name, &passage) &&
-            passage.from == stage && passage.to == wants->stage)
+        if (find_giver(wants, &name, &giver) && giver.stage == peer->stage &&
+            giver.rank == peer->rank)
             return true;
     return false;
 }
 
-/* Whether the place takes values from that stage: of a node's first or last slot, whose ways through
- * the places are all that there are. */
-static bool takes_from(const struct wants *wants, uint32_t stage)
+/* Whether the place takes values from that member: of a node's first or last slot, whose ways
+ * through the places are all that there are. Members of one place hand each other sums. */
+static bool takes_from(const struct wants *wants, const struct peer *peer)
 {
     const struct boundaries *boundaries = wants->options.boundaries;
     const struct executor_value any = {.slot = 0};
     struct value_name first = boundaries_name(&wants->ticket, &any), last = first;
+    if (peer->stage == wants->place.stage)
+        return peer->rank != wants->place.rank;
     last.slot = boundaries_last_slot(boundaries, &wants->ticket);
     for (first.boundary = last.boundary = 1; first.boundary < boundaries->units;
          last.boundary = ++first.boundary)
-        if (comes_from(wants, stage, first) || comes_from(wants, stage, last))
+        if (comes_from(wants, peer, first) || comes_from(wants, peer, last))
             return true;
     return false;
 }
@@ -473,7 +492,7 @@ bool wants_next_stream(struct wants *wants, uint64_t now_ms, struct wants_effect
 {
     for (; wants->ahead < wants->link_count; wants->ahead++) {
         struct link *link = &wants->links[wants->ahead];
-        if (link->number != 0 || now_ms < link->retry_ms || !takes_from(wants, link->peer.stage))
+        if (link->number != 0 || now_ms < link->retry_ms || !takes_from(wants, &link->peer))
             continue;
         *ret_effect = open_link(wants, link);
         return true;
