@@ -246,8 +246,8 @@ void peers_sums(struct peers_lane *lane, struct boundary_sums *ret_sums)
     lane->sums = (struct boundary_sums){0};
 }
 
-static enum err give(struct peers_lane *lane, const struct task *task,
-                     const struct value_name *name, const void *bytes, size_t count)
+static enum err give_named(struct peers_lane *lane, const struct task *task,
+                           const struct value_name *name, const void *bytes, size_t count)
 {
     struct peers *peers = lane->peers;
     if (count > WIRE_VALUE_BYTES_MAX)
@@ -272,7 +272,7 @@ enum err peers_give(struct peers_lane *lane, const struct executor_value *value,
 {
     const struct task task = task_of(lane);
     const struct value_name name = boundaries_name(&task.ticket, value);
-    return give(lane, &task, &name, bytes, value->bytes);
+    return give_named(lane, &task, &name, bytes, value->bytes);
 }
 
 enum err peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t round,
@@ -281,7 +281,7 @@ enum err peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t ro
     const struct task task = task_of(lane);
     const struct boundaries_part part = {sequence, round, task.place.rank};
     const struct value_name name = boundaries_sum_name(&task.ticket, &task.place, &part);
-    return give(lane, &task, &name, bytes, count);
+    return give_named(lane, &task, &name, bytes, count);
 }
 
 /* Copies the value, the message's last bytes, and returns its digest. */
@@ -326,8 +326,8 @@ static enum err take_value(struct peers_lane *lane, const struct ticket *ticket,
     return err;
 }
 
-static enum err take(struct peers_lane *lane, const struct ticket *ticket,
-                     const struct value_name *name, void *ret_bytes, size_t count)
+static enum err take_named(struct peers_lane *lane, const struct ticket *ticket,
+                           const struct value_name *name, void *ret_bytes, size_t count)
 {
     struct peers *peers = lane->peers;
     struct wants_value there;
@@ -351,7 +351,7 @@ enum err peers_take(struct peers_lane *lane, const struct executor_value *value,
 {
     const struct task task = task_of(lane);
     const struct value_name name = boundaries_name(&task.ticket, value);
-    return take(lane, &task.ticket, &name, ret_bytes, value->bytes);
+    return take_named(lane, &task.ticket, &name, ret_bytes, value->bytes);
 }
 
 enum err peers_take_part(struct peers_lane *lane, const struct boundaries_part *part,
@@ -359,7 +359,7 @@ enum err peers_take_part(struct peers_lane *lane, const struct boundaries_part *
 {
     const struct task task = task_of(lane);
     const struct value_name name = boundaries_sum_name(&task.ticket, &task.place, part);
-    return take(lane, &task.ticket, &name, ret_bytes, count);
+    return take_named(lane, &task.ticket, &name, ret_bytes, count);
 }
 
 /* ---- any thread ---- */
