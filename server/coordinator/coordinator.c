@@ -608,10 +608,15 @@ static uint32_t take_done(struct coordinator *coordinator, uint64_t now_ms,
 }
 
 static void drop(struct run *run, uint64_t now_ms, const struct member *member,
-                 const struct ticket *ticket)
+                 const struct complete_request *request)
 {
-    tickets_drop(&run->tickets, now_ms, ticket->attempt, member->id);
-    if (ticket->kind == TICKET_TRAIN)
+    const struct ticket *ticket = &request->ticket;
+    bool train = ticket->kind == TICKET_TRAIN, full = request->outcome == ERR_BUSY;
+    if (train && full && !run->settings.async)
+        tickets_refused(&run->tickets, now_ms, ticket->attempt, member->id);
+    else
+        tickets_drop(&run->tickets, now_ms, ticket->attempt, member->id);
+    if (train)
         audits_lost(run, member->id, ticket->attempt);
 }
 
@@ -667,7 +672,7 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
              (!async || window_boots_hold(coordinator, request))) /* P12 */
         complete_whole(coordinator, now_ms, member, request);
     else
-        drop(run, now_ms, member, ticket);
+        drop(run, now_ms, member, request);
     if (tickets_all_done(&run->tickets, TICKET_TRAIN))
         run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     advance_run(coordinator, now_ms);

@@ -494,6 +494,18 @@ bool tickets_any(struct tickets *tickets, uint64_t now_ms)
     return tickets_free(tickets) || tickets_overdue_ms(tickets) <= now_ms;
 }
 
+/* Whether servers have no room, as they wait for a slot that somebody holds. */
+static bool waits_for_holder(const struct tickets *tickets)
+{
+    const struct work *work = train_of(tickets, tickets->step);
+    uint32_t first = 0;
+    if (!tickets->refused || tickets->steps == 0)
+        return false;
+    while (first < work->count && work->slots[first].done)
+        first++;
+    return first < work->count && work->slots[first].holders > 0;
+}
+
 bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
                    const struct lease **ret_lease)
 {
@@ -510,6 +522,8 @@ bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, ui
         return false;
     if (lease.doubted)
         worker_count = UINT32_MAX; /* one slot is its share */
+    if (waits_for_holder(tickets) && grant_overdue(tickets, lease, ret_lease))
+        return true;
     if (tickets->steps > 0 && grant_free(tickets, lease, worker_count, ret_lease))
         return true;
     if (grant_free(tickets, validate, worker_count, ret_lease))
@@ -659,6 +673,7 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
     struct slot *first = &work->slots[node_first(ticket->node)];
     if (newly_done > 0) {
         tickets->done_ms = now_ms;
+        tickets->refused = false;
         doubt_end(&tickets->doubt, ticket->member);
     }
     if (newly_done > 0 && ticket->attempt != 0 && first->lapsed.attempt == ticket->attempt)
@@ -747,6 +762,12 @@ void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, ui
     struct lease *lease = leases_find(&tickets->leases, attempt);
     if (lease != NULL && lease->member == member)
         lease_end(tickets, now_ms, lease, 0);
+}
+
+void tickets_refused(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member)
+{
+    tickets->refused = true;
+    tickets_drop(tickets, now_ms, attempt, member);
 }
 
 uint32_t tickets_drop_member(struct tickets *tickets, uint64_t now_ms, uint64_t member)

@@ -11,7 +11,9 @@
  * Speculation: when nothing is free, the outstanding node whose youngest attempt is oldest and
  * overdue is given to another worker as well; the first push wins and the bits are the same.
  * Overdue is a multiple of the usual time per slot, learned from completed leases, so a healthy
- * step is not computed twice.
+ * step is not computed twice. Servers that have no room for a slot wait for the lowest one that is
+ * missing: when a ticket was given up for that, and somebody holds the lowest, what is overdue comes
+ * before what is free, which servers would refuse as well.
  *
  * Doubt (doubt.h): a member that held a lease until it was overdue, and did not bring it before it
  * lapsed or others' work ended the step, is doubted until it makes a slot done. It holds one lease
@@ -90,6 +92,7 @@ struct tickets {
     struct leases leases;
     struct doubt doubt;
     uint64_t done_ms;     /* when a ticket last made something done */
+    bool refused;         /* a ticket was given up since then: servers had no room for it */
     uint64_t question_ms; /* when tickets_question() was last called */
     uint64_t redone;      /* slots granted again after a loss */
     uint64_t speculative; /* slots granted to a second worker */
@@ -176,6 +179,8 @@ uint32_t tickets_brought_by(const struct tickets *tickets, uint64_t *ret_members
 void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt);
 /* That member will not complete the attempt. */
 void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member);
+/* The same, of a training ticket for which servers had no room. */
+void tickets_refused(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member);
 /* The member is gone; returns its leases' number. */
 uint32_t tickets_drop_member(struct tickets *tickets, uint64_t now_ms, uint64_t member);
 /* All leases end without having been completed. */

@@ -261,6 +261,22 @@ TEST_F(an_idle_worker_is_woken_when_a_ticket_is_overdue, coordinator, .plan = 3)
     assert_int_equal(status(f).speculative, 2);
 }
 
+TEST_F(whom_full_servers_wait_for_is_helped_before_they_are_brought_more, coordinator, .steps = 3,
+       .workers = 2)
+{
+    struct ticket lowest = ticket_of(f, f->a, 1);
+    struct ticket later = ticket_of(f, f->b, 1);
+    f->now_ms += 20;
+    assert_int_equal(complete(f, f->b, later, ERR_OK), ERR_OK);
+    later = ticket_of(f, f->b, 2);
+    assert_int_equal(complete(f, f->b, later, ERR_BUSY), ERR_OK);
+    struct ticket again = ticket_of(f, f->b, 3); /* the lowest is not overdue yet */
+    assert_true(node_equal(again.node, later.node));
+    f->now_ms += 20;
+    assert_int_equal(complete(f, f->b, again, ERR_BUSY), ERR_OK);
+    assert_true(node_equal(ticket_of(f, f->b, 4).node, lowest.node));
+}
+
 TEST_F(a_ticket_that_never_was_is_malformed, coordinator, .steps = 3, .workers = 1)
 {
     struct ticket ticket = ticket_of(f, f->worker, 1);
