@@ -151,6 +151,13 @@ static void tell(struct coordinator *coordinator, uint64_t member, uint64_t atte
     effect->places.attempt = attempt;
 }
 
+static void tell_all(struct coordinator *coordinator, const struct gang *gang)
+{
+    for (uint32_t stage = 0; stage < coordinator->run.gangs.places; stage++)
+        if (gang->places[stage].member != 0)
+            tell(coordinator, gang->places[stage].member, gang->ticket.attempt);
+}
+
 void places_tell(struct coordinator *coordinator, const struct member *member)
 {
     for (uint32_t i = 0; coordinator->run.gangs.places > 0 && i < WIRE_LEASES_MAX; i++)
@@ -166,9 +173,7 @@ static void end_gang(struct coordinator *coordinator, uint64_t now_ms, struct ga
     tickets_drop_member(&run->tickets, now_ms, gang->id);
     if (gang->audited)
         audits_lost(run, gang->id, gang->ticket.attempt);
-    for (uint32_t stage = 0; stage < run->gangs.places; stage++)
-        if (gang->places[stage].member != 0)
-            tell(coordinator, gang->places[stage].member, gang->ticket.attempt);
+    tell_all(coordinator, gang);
     gangs_remove(&run->gangs, gang);
 }
 
@@ -583,6 +588,8 @@ static void empty_place(struct coordinator *coordinator, uint64_t now_ms, struct
     bool second = gang->audited && (gang->copy || audits_other_done(run, &gang->ticket));
     if (second || gang->empty_count == run->gangs.places)
         end_gang(coordinator, now_ms, gang);
+    else
+        tell_all(coordinator, gang); /* S7: of an empty place nobody waits for an answer */
 }
 
 /* S7: whether it was lately heard. A silent one is not found out to be unreachable for that member

@@ -211,6 +211,7 @@ TEST_F(s4_a_lost_place_is_empty_again_even_if_it_was_done, places, .c.steps = 4)
     done(f, 0, &replies[0], ERR_OK);
     lose(f, 0);
     assert_int_equal(places_now(f, attempt, peers).peer_count, 1);
+    assert_true(hears(f, 1, attempt)); /* it waits for nobody, and names nobody */
     ask(f, 2);
     const struct acquire_reply again = answer(&f->c, f->m[2]);
     assert_int_equal(again.ticket.attempt, attempt);
@@ -230,6 +231,7 @@ TEST_F(a_place_that_is_given_up_is_filled_again, places, .c.steps = 4)
     struct acquire_reply replies[PLACES];
     lease(f, 0, 1, replies);
     done(f, 1, &replies[1], ERR_BUSY);
+    assert_true(hears(f, 0, replies[0].ticket.attempt));
     ask(f, 1);
     const struct acquire_reply again = answer(&f->c, f->m[1]);
     assert_int_equal(again.ticket.attempt, replies[0].ticket.attempt);
