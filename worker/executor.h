@@ -40,8 +40,8 @@
 
 struct executor;
 
-/* ERR_NOMEM, with the ledger of what needs what when it is more than the device has free;
- * ERR_INVALID: the program does not validate or does not fit the model. */
+/* ERR_UNSUPPORTED, with the ledger of what needs what: it is more than the device has free;
+ * ERR_NOMEM; ERR_INVALID: the program does not validate or does not fit the model. */
 enum err executor_new(const struct executor_options *options, struct executor **ret_executor,
                       struct reason *reason) MUST_USE;
 void executor_free(struct executor *executor); /* NULL is fine */

@@ -292,7 +292,7 @@ static enum err does_not_fit(const struct executor *e, uint64_t bytes,
     if (!m->freed)
         snprintf(kept.text, sizeof kept.text, "%" PRIu64 " sets", m->gradient_sets);
     return reason_set(
-        reason, ERR_NOMEM,
+        reason, ERR_UNSUPPORTED,
         "the run needs %" PRIu64 " bytes of device memory, %" PRIu64 " of %" PRIu64
         " are free: weights %" PRIu64 ", gradients %" PRIu64 " (%s), activations "
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64

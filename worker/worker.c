@@ -57,7 +57,14 @@ static void note_push_cost(struct worker *worker, const struct complete_request 
                 log_text("next", push_cost_advice(&worker->run.spec)));
 }
 
-/* A place does not fit here: the coordinator tells that from a loss. */
+/* A place does not fit here. */
+static bool is_too_small(const struct worker *worker, enum err stop)
+{
+    bool refused = worker->run.refused.text[0] != 0;
+    return worker->member != 0 && (stop == ERR_NOMEM || (stop == ERR_UNSUPPORTED && refused));
+}
+
+/* The coordinator tells that from a loss. */
 static void leave_too_small(struct worker *worker)
 {
     snprintf(worker->leave_reason, sizeof worker->leave_reason, "too small: %.100s",
@@ -129,7 +136,7 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         worker_call_leave(worker);
         break;
     case AGENT_STOP:
-        if (effect->stop == ERR_NOMEM && worker->member != 0)
+        if (is_too_small(worker, effect->stop))
             leave_too_small(worker);
         worker->stopped = true;
         worker->stop = effect->stop;

@@ -162,7 +162,7 @@ TEST_F(a_run_that_needs_more_than_it_may_take_is_refused_with_the_ledger, execut
     assert_int_equal(executor_new(&options, &executor, &reason), ERR_OK);
     executor_free(executor);
     options.memory_max--;
-    assert_int_equal(executor_new(&options, &executor, &reason), ERR_NOMEM);
+    assert_int_equal(executor_new(&options, &executor, &reason), ERR_UNSUPPORTED);
     assert_non_null(strstr(reason.text, "weights"));
     assert_non_null(strstr(reason.text, "mesh.stage"));
 }
