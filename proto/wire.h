@@ -377,7 +377,6 @@ struct join_request {
     uint64_t previous_member; /* this process's earlier membership, which ends; 0: none */
     struct proof previous_secret;
     char address[WIRE_ADDRESS_BYTES]; /* host:port that other workers reach; "": none may */
-    uint64_t memory_bytes;            /* that it may take for a place; 0: not known */
     /* Not on the wire, but of the caller's connection: */
     uint64_t certificate;             /* 0: none */
     char host[64];                    /* its address without a port */

@@ -99,7 +99,6 @@ enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply)
     snprintf(wanted.device, sizeof wanted.device, "%s", worker->run.kernels->name);
     memcpy(wanted.fingerprint, worker->run.fingerprint.bytes, WIRE_DIGEST_BYTES);
     memcpy(wanted.data_digest, worker->run.data_digest.bytes, WIRE_DIGEST_BYTES);
-    wanted.memory_bytes = worker->run.memory_bytes;
     if (worker->peers != NULL)
         snprintf(wanted.address, sizeof wanted.address, "%s", peers_address(worker->peers));
     TRY(wire_encode_join_request(&wanted, &request));

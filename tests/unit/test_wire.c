@@ -148,6 +148,21 @@ TEST(a_range_of_a_server_that_is_not_there_is_refused)
     assert_string_equal(reason.text, "range 0 names server 1 of 1");
 }
 
+TEST(an_older_worker_may_say_its_memory)
+{
+    static const uint8_t memory_bytes[] = {9 << 3, 5}; /* the field is gone */
+    const struct join_request request = {.wire_version = WIRE_VERSION, .name = "w"};
+    struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct join_request again;
+    struct buf bytes = {0};
+    assert_int_equal(wire_encode_join_request(&request, &bytes), ERR_OK);
+    assert_int_equal(buf_append(&bytes, memory_bytes, sizeof memory_bytes), ERR_OK);
+    assert_int_equal(wire_decode_join_request(buf_slice(&bytes), &arena, &again, NULL), ERR_OK);
+    assert_string_equal(again.name, "w");
+    arena_release(&arena);
+    buf_release(&bytes);
+}
+
 TEST(a_lease_of_no_time_is_refused)
 {
     struct join_reply message = {.member = 1, .heartbeat_ms = 5}, decoded;
