@@ -142,6 +142,16 @@ static void unlock_changed(struct peers *peers)
     peers_serve_answers(peers);
 }
 
+void peers_joined(struct peers *peers, uint32_t lease_ms)
+{
+    uint32_t half_ms = lease_ms / 2 > 0 ? lease_ms / 2 : 1;
+    uint32_t longest_ms = peers->options.answer_ms;
+    thread_lock(&peers->mutex);
+    for (uint32_t i = 0; i < peers->options.lanes; i++)
+        wants_answer_within(peers->lanes[i].wants, half_ms < longest_ms ? half_ms : longest_ms);
+    thread_unlock(&peers->mutex);
+}
+
 enum err peers_lease(struct peers_lane *lane, uint64_t member, const struct ticket *ticket,
                      const struct place *place, const struct places *places)
 {

@@ -35,6 +35,10 @@ struct peers_lane *peers_lane(struct peers *peers, uint32_t number);
 
 /* ---- the main thread ---- */
 
+/* Who is silent for lease_ms is lost to the coordinator, and no lease lapses before. A peer has half
+ * of that to answer, if that is less than options.answer_ms: two that do not reach each other are
+ * found out before their lease lapses. */
+void peers_joined(struct peers *peers, uint32_t lease_ms);
 /* A lease was granted to `member`, this process: the lane's thread gives and takes for it from now
  * on. Copies all. That thread is between tickets. ERR_NOMEM; ERR_BUSY: more leases are kept than
  * WIRE_LEASES_MAX. */

@@ -16,7 +16,8 @@ struct peers_options {
     const char *advertise;               /* NULL: the address, with the port that it has */
     const struct spec *spec;             /* of the run: mesh and train */
     const struct model *model;           /* of the run */
-    uint32_t answer_ms; /* a peer that answers nothing for so long is named (S7); not 0 */
+    uint32_t answer_ms; /* a peer that answers nothing for so long, or for less (peers_joined()), is
+                           named (S7); not 0 */
     uint32_t lanes;     /* that the worker computes in; at least 1 */
     /* A peer of the lease did not answer, once for each of its places: any thread, no lock held. It
      * is asked again until the places change, or peers_cancel(). */

@@ -135,6 +135,12 @@ enum err wants_new(const struct wants_options *options, struct wants **ret_wants
     return ERR_OK;
 }
 
+void wants_answer_within(struct wants *wants, uint32_t answer_ms)
+{
+    check(answer_ms > 0);
+    wants->options.answer_ms = answer_ms;
+}
+
 static void value_release(struct wants *wants, struct wanted *wanted)
 {
     if (wanted->value != NULL)

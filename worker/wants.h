@@ -37,6 +37,8 @@ struct wants_options {
 };
 enum err wants_new(const struct wants_options *options, struct wants **ret_wants) MUST_USE;
 void wants_free(struct wants *wants); /* NULL is fine */
+/* Who is asked has so long to answer, from now on; not 0. */
+void wants_answer_within(struct wants *wants, uint32_t answer_ms);
 
 /* A lease is granted: nothing of another one is wanted any more. Streams to members that are peers
  * again stay, unless they were opened as another member (ticket->member). */

@@ -102,6 +102,8 @@ static enum err join(struct worker *worker)
     worker->member = reply.member;
     worker->secret = reply.secret;
     worker->heartbeat_ms = reply.heartbeat_ms;
+    if (worker->peers != NULL)
+        peers_joined(worker->peers, reply.lease_ms);
     TRY(worker_link_member(worker));
     TRY(worker_links_open(worker, &description));
     check(worker->link_count == description.server_count);

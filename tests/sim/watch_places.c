@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { ANSWER_US = 4990000 /* worker/worker_places.c, and clocks of milliseconds */ };
+enum { ANSWER_MS = 5000 /* worker/worker_places.c */, CLOCK_MS = 10 /* of milliseconds */ };
 
 #define REAL(result, name, ...)                                                                    \
     result __real_##name(__VA_ARGS__);                                                             \
@@ -239,6 +239,13 @@ void watch_peer_answered(struct sim *sim, struct stream *stream, const struct me
 
 REAL(bool, wants_next, struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect);
 
+/* As peers_joined() has it. */
+static uint64_t answer_us(const struct sim *sim)
+{
+    uint32_t half_ms = sim->scenario.office.lease_ms / 2;
+    return (uint64_t)1000 * ((half_ms < ANSWER_MS ? half_ms : ANSWER_MS) - CLOCK_MS);
+}
+
 /* S7: who answers, be it that the value is not there yet, is not named. */
 static void check_silent(struct sim *sim, const struct sim_worker *worker, uint64_t member)
 {
@@ -252,7 +259,8 @@ static void check_silent(struct sim *sim, const struct sim_worker *worker, uint6
         if (stream->kind == STREAM_PEER && stream->worker == worker->index &&
             stream->peer == named->index && !stream->closed[OPENER] && !stream->closed[ACCEPTOR] &&
             answered->at_us > 0 && answered->clock_us == worker->process.clock_us &&
-            answered->stops == worker->process.stops && sim->now_us - answered->at_us < ANSWER_US)
+            answered->stops == worker->process.stops &&
+            sim->now_us - answered->at_us < answer_us(sim))
             sim_violated(sim, 23, "w%u names w%u, which answered %.3f s ago", worker->index,
                          named->index, (double)(sim->now_us - answered->at_us) / 1e6);
     }
