@@ -484,26 +484,30 @@ static struct gang *find_younger(const struct coordinator *coordinator, const st
 }
 
 /* S5: nobody free may fill the oldest lease's empty places: a younger lease is given up, and its
- * members ask for work. S7: those who could, but are apart from its members, fit in another order. */
-static void make_room(struct coordinator *coordinator, uint64_t now_ms)
+ * members ask for work. S7: those who could, but are apart from its members, fit in another order.
+ * True: one was given up, and it may take more. */
+static bool make_room(struct coordinator *coordinator, uint64_t now_ms)
 {
     const struct gangs *gangs = &coordinator->run.gangs;
     struct gang *oldest = gangs_oldest_empty(gangs);
     struct seating seating;
     if (oldest == NULL)
-        return;
+        return false;
     begin_seating(&coordinator->run, oldest, &seating);
     uint32_t able = count_able(coordinator, &seating);
     if (able >= oldest->empty_count)
-        return;
+        return false;
     struct gang *younger = find_younger(coordinator, oldest, &seating);
     if (younger != NULL) {
         log_given_up(coordinator, younger, "an older one needs its members", oldest);
         end_gang(coordinator, now_ms, younger);
-    } else if (able == 0 && has_apart(coordinator, oldest, &seating)) {
+        return true;
+    }
+    if (able == 0 && has_apart(coordinator, oldest, &seating)) {
         log_given_up(coordinator, oldest, "who could fill it does not reach its members", oldest);
         end_gang(coordinator, now_ms, oldest);
     }
+    return false;
 }
 
 /* S7: when every order of the members that are there has a pair that is apart, all failures are
@@ -572,7 +576,8 @@ void places_grant(struct coordinator *coordinator, uint64_t now_ms)
     while (gangs_oldest_empty(gangs) == NULL &&
            (grant_second(coordinator, now_ms) || grant_whole(coordinator, now_ms, NULL)))
         ;
-    make_room(coordinator, now_ms);
+    while (make_room(coordinator, now_ms))
+        ;
     end_late(coordinator, now_ms);
 }
 

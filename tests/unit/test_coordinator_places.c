@@ -413,6 +413,23 @@ TEST_F(s5_a_member_of_younger_leases_has_room_for_an_older_one, places, .c.steps
     assert_int_equal(answer(&f->c, f->m[3]).place.stage, 1);
 }
 
+/* Who shares two of them is free for another stage when both are over. */
+TEST_F(s5_younger_leases_are_dissolved_until_a_member_is_free, places, .c.steps = 4, .c.leases = 2)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, old);
+    lease(f, 2, 3, young);
+    lease(f, 2, 3, young);
+    lose(f, 4); /* nobody is free */
+    lose(f, 2);
+    lose(f, 0);
+    assert_false(has_lease(f, 3, &attempt));
+    ask(f, 3);
+    assert_int_equal(answer(&f->c, f->m[3]).ticket.attempt, old[0].ticket.attempt);
+    assert_int_equal(answer(&f->c, f->m[3]).place.stage, 0);
+}
+
 /* It has room, and would compute the same once more. */
 TEST_F(s9_who_shares_a_lease_gets_no_copy_of_it, places, .c.steps = 4, .c.whole_steps = true,
        .c.leases = 2)
