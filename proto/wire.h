@@ -470,6 +470,7 @@ struct complete_request {
     /* outcome OK, of a mesh: each boundary, way and direction once; count 0: not said */
     uint32_t boundary_count;
     const struct boundary_sum *boundaries;
+    bool again; /* an earlier one was not answered: when this comes does not tell what it took */
 };
 
 struct samples_request {

@@ -324,6 +324,7 @@ static void check_event(const struct worker *worker, const struct worker_event *
     switch (event->kind) {
     case EVENT_ACQUIRED:
     case EVENT_MAPPED:
+    case EVENT_UNHEARD:
         check(event->origin > 0 && event->origin <= worker->membership);
         break;
     case EVENT_MESSAGE:
@@ -354,6 +355,10 @@ static void on_event(struct worker *worker, const struct worker_event *event)
     case EVENT_ACQUIRED:
     case EVENT_MAPPED:
         on_answer(worker, event);
+        break;
+    case EVENT_UNHEARD:
+        if (event->origin == worker->membership)
+            worker_call_unheard(worker, event);
         break;
     case EVENT_MESSAGE:
         if (from_server(worker, event))
@@ -411,6 +416,7 @@ static void work(struct worker *worker)
     scene_enter(&scene);
     while (!worker->stopped && agent_next(worker->agent, worker_now_ms(), &effect))
         carry_out(worker, &effect);
+    worker_call_again(worker, worker_now_ms());
     if (worker_now_ms() >= worker->heartbeat_at_ms && worker->member_link.stream != NULL)
         worker_link_heartbeat(worker);
 }
@@ -420,6 +426,8 @@ static uint64_t wake_ns(const struct worker *worker)
     uint64_t wake = agent_wake_ms(worker->agent);
     if (worker->member_link.stream != NULL && worker->heartbeat_at_ms < wake)
         wake = worker->heartbeat_at_ms;
+    if (worker_call_again_ms(worker) < wake)
+        wake = worker_call_again_ms(worker);
     return wake > UINT64_MAX / 1000000 ? TIME_NEVER : wake * 1000000;
 }
 
@@ -537,6 +545,7 @@ static void worker_release(struct worker *worker)
     peers_free(worker->peers);
     rpc_channel_free(worker->channel);
     drain_inbox(worker);
+    worker_call_forget(worker);
     rpc_loop_free(worker->loop);
     agent_free(worker->agent);
     worker_run_release(&worker->run);

@@ -4,7 +4,10 @@
 #include "common/scoped.h"
 #include "worker/worker_meter.h"
 
-enum { CALL_MS = 10000 /* deadline of Describe, Join, Complete */ };
+enum {
+    CALL_MS = 10000, /* deadline of Describe, Join, Complete */
+    AGAIN_MAX = 8    /* times that a Complete is sent again: in some 20 s */
+};
 
 void worker_call_failed(const struct worker *worker, const char *what, enum err err)
 {
@@ -133,6 +136,8 @@ struct open_call {
     uint32_t deadline_ms;
     uint64_t membership;
     uint64_t sequence; /* of an acquire */
+    struct buf again;  /* of a complete: what is sent when this call is lost; owned */
+    unsigned failures; /* so often it was */
 };
 
 /* `answered` frees what it owns, a struct open_call. */
@@ -218,31 +223,98 @@ enum err worker_call_map(struct worker *worker)
     return start_call(&call, map_answered, &bytes);
 }
 
-static void nothing_answered(void *owner, enum err err, struct slice response,
-                             const struct reason *reason)
+/* ---- Complete ---- */
+
+static void complete_answered(void *owner, enum err err, struct slice response,
+                              const struct reason *reason)
 {
+    struct open_call *call = owner;
+    const struct worker_event event = {.kind = EVENT_UNHEARD,
+                                       .err = err,
+                                       .origin = call->membership,
+                                       .unheard = {call->again, call->failures + 1}};
     (void)response;
     (void)reason;
-    end_call(owner, err);
+    if (err != ERR_OK && agent_backoff_helps(err) && call->failures < AGAIN_MAX)
+        worker_post(call->worker, &event);
+    else
+        buf_release(&call->again);
+    end_call(call, err);
 }
 
-static void say(struct worker *worker, const char *path, struct buf *take_request)
+/* `take_again`: what is sent when the call is lost. */
+static void say_complete(struct worker *worker, struct buf *take_request, struct buf *take_again,
+                         unsigned failures)
 {
-    struct open_call call = {.worker = worker, .path = path, .deadline_ms = CALL_MS};
-    /* when the call is lost, the lease ends later */
-    ignore(start_call(&call, nothing_answered, take_request));
+    struct open_call call = {.worker = worker,
+                             .path = "/roost.v1.Cluster/Complete",
+                             .deadline_ms = CALL_MS,
+                             .membership = worker->membership,
+                             .again = *take_again,
+                             .failures = failures};
+    *take_again = (struct buf){0};
+    if (start_call(&call, complete_answered, take_request) != ERR_OK)
+        buf_release(&call.again); /* the lease ends later */
 }
 
+void worker_call_unheard(struct worker *worker, const struct worker_event *event)
+{
+    uint64_t pause_ms = agent_backoff_ms(&worker->jitter, event->unheard.failures - 1);
+    struct slice request = buf_slice(&event->unheard.request);
+    uint32_t i = 0;
+    while (i < WORKER_UNHEARD_MAX && worker->unheard[i].request.data != NULL)
+        i++;
+    if (i == WORKER_UNHEARD_MAX)
+        return;
+    struct unheard *unheard = &worker->unheard[i];
+    unheard->at_ms = worker_now_ms() + pause_ms;
+    unheard->failures = event->unheard.failures;
+    if (buf_append(&unheard->request, request.data, request.bytes) != ERR_OK)
+        buf_clear(&unheard->request);
+}
+
+void worker_call_again(struct worker *worker, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < WORKER_UNHEARD_MAX; i++) {
+        struct unheard *unheard = &worker->unheard[i];
+        scoped(buf_release) struct buf request = {0};
+        if (unheard->request.data == NULL || unheard->at_ms > now_ms)
+            continue;
+        if (buf_append(&request, unheard->request.data, unheard->request.bytes) == ERR_OK)
+            say_complete(worker, &request, &unheard->request, unheard->failures);
+        buf_clear(&unheard->request);
+    }
+}
+
+uint64_t worker_call_again_ms(const struct worker *worker)
+{
+    uint64_t at_ms = UINT64_MAX;
+    for (uint32_t i = 0; i < WORKER_UNHEARD_MAX; i++)
+        if (worker->unheard[i].request.data != NULL && worker->unheard[i].at_ms < at_ms)
+            at_ms = worker->unheard[i].at_ms;
+    return at_ms;
+}
+
+void worker_call_forget(struct worker *worker)
+{
+    for (uint32_t i = 0; i < WORKER_UNHEARD_MAX; i++)
+        buf_clear(&worker->unheard[i].request);
+}
+
+/* What the place cost is said once: a call that seems lost may have come. Sent again, it says so:
+ * else the coordinator would take the time until then for the ticket's, and wait 16 times as long
+ * for others. */
 void worker_call_complete(struct worker *worker, const struct complete_request *complete)
 {
-    struct buf request = {0};
-    struct complete_request whole = *complete;
+    scoped(buf_release) struct buf request = {0};
+    scoped(buf_release) struct buf again = {0};
+    struct complete_request whole = *complete, late = *complete;
     check(complete->member == worker->member); /* an earlier member's is forgotten */
+    late.again = true;
     whole.cost = worker_meter_take(worker, &complete->place);
-    if (wire_encode_complete_request(&whole, &request) == ERR_OK)
-        say(worker, "/roost.v1.Cluster/Complete", &request);
-    else
-        buf_release(&request);
+    if (wire_encode_complete_request(&whole, &request) == ERR_OK &&
+        wire_encode_complete_request(&late, &again) == ERR_OK)
+        say_complete(worker, &request, &again, 0);
     log_debug(worker->config->logger, "ticket done", log_uint("step", complete->ticket.step),
               log_uint("slot", node_first(complete->ticket.node)),
               log_uint("held_ms", worker_now_ms() - worker->ticket_ms),

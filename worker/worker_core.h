@@ -22,6 +22,7 @@
 enum worker_event_kind {
     EVENT_ACQUIRED,
     EVENT_MAPPED,        /* Describe is answered */
+    EVENT_UNHEARD,       /* a Complete that the coordinator may not have */
     EVENT_MESSAGE,       /* of a server's stream */
     EVENT_STREAM_CLOSED, /* of a server */
     EVENT_NOTICE,        /* message of the member stream */
@@ -47,6 +48,10 @@ struct worker_event {
             struct buf response; /* owned */
             char *why;           /* the error's sentence; owned, may be NULL */
         } answer;
+        struct {
+            struct buf request; /* owned */
+            unsigned failures;
+        } unheard;
         struct rpc_message *message; /* a reference */
         char *why;                   /* how a stream ended; owned, may be NULL */
         struct {
@@ -110,6 +115,15 @@ struct worker_lane {
     struct worker_meter meter;
 };
 
+enum { WORKER_UNHEARD_MAX = 8 };
+
+/* A Complete of this membership that is sent again; without data: none is. */
+struct unheard {
+    struct buf request;
+    uint64_t at_ms;
+    unsigned failures;
+};
+
 struct worker {
     const struct worker_config *config;
     struct rpc_loop *loop;
@@ -131,8 +145,9 @@ struct worker {
     uint64_t heartbeat_at_ms;
     struct worker_link member_link;
     uint32_t link_count;
-    struct worker_link *links;  /* one a server */
-    uint64_t ticket_ms;         /* when the newest ticket's compute began */
+    struct worker_link *links; /* one a server */
+    uint64_t ticket_ms;        /* when the newest ticket's compute began */
+    struct unheard unheard[WORKER_UNHEARD_MAX];
     struct push_cost push_cost; /* of the first lane's tickets */
     struct place computed;      /* the newest ticket's that was, */
     struct place_cost cost;     /* and what the coordinator has not been told of there */
@@ -157,6 +172,8 @@ static inline void worker_event_release(const struct worker_event *event)
         rpc_message_unref(event->message);
     if (event->kind == EVENT_STREAM_CLOSED || event->kind == EVENT_MEMBER_CLOSED)
         free(event->why);
+    if (event->kind == EVENT_UNHEARD)
+        free(event->unheard.request.data);
     if (event->kind == EVENT_ACQUIRED || event->kind == EVENT_MAPPED) {
         free(event->answer.response.data);
         free(event->answer.why);

@@ -98,6 +98,7 @@ static enum err join(struct worker *worker)
     TRY(chunk_servers(&worker->run.model, &description, &servers, &worker->failure));
     TRY(worker_call_join(worker, &reply));
     worker_links_free(worker);
+    worker_call_forget(worker);
     worker->membership++;
     worker->member = reply.member;
     worker->secret = reply.secret;

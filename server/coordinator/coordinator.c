@@ -666,6 +666,8 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
     bool late = !async && ticket->step < run->steps.version;
     if (!run_active(run) || (late && !places_late(run, ticket->attempt)))
         return ERR_OK; /* the step was committed without it */
+    if (request->again)
+        tickets_untimed(&run->tickets, ticket->attempt);
     if (run->gangs.places > 0)
         complete_place(coordinator, now_ms, member, request);
     else if (request->outcome == ERR_OK &&

@@ -31,6 +31,7 @@ struct lease {
     bool speculative;
     bool audit;                  /* second on purpose */
     bool doubted;                /* of a doubted member (doubt.h) */
+    bool untimed;                /* when its end comes does not tell how long it took */
     struct ring all;             /* in the order of granting */
     struct ring granted, out;    /* of the class, in the order of granted_ms and of out_ms; out:
                                     unless the node is known to be done */

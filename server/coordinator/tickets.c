@@ -680,7 +680,8 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
         learn_lapsed(tickets, now_ms, ticket->kind, first);
     if (lease != NULL && lease->kind == ticket->kind && node_equal(lease->node, ticket->node) &&
         (lease->kind == TICKET_VALIDATE || lease->step == ticket->step)) {
-        learn(tickets, lease->kind, now_ms - lease->granted_ms, lease->slots);
+        if (!lease->untimed)
+            learn(tickets, lease->kind, now_ms - lease->granted_ms, lease->slots);
         if (lease->audit && newly_done > 0)
             change_roles(lease);
         lease_end(tickets, now_ms, lease, newly_done);
@@ -755,6 +756,13 @@ void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt)
     struct lease *lease = leases_find(&tickets->leases, attempt);
     check(lease != NULL);
     leases_renew(&tickets->leases, lease, now_ms);
+}
+
+void tickets_untimed(struct tickets *tickets, uint64_t attempt)
+{
+    struct lease *lease = leases_find(&tickets->leases, attempt);
+    if (lease != NULL)
+        lease->untimed = true;
 }
 
 void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member)

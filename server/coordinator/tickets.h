@@ -177,6 +177,8 @@ uint32_t tickets_brought_by(const struct tickets *tickets, uint64_t *ret_members
 /* The lease of that attempt, which is not over, begins now: what came before is not counted, until
  * it lapses, is overdue or ends. */
 void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt);
+/* What is said of the attempt comes late: how long it took is not learned. */
+void tickets_untimed(struct tickets *tickets, uint64_t attempt);
 /* That member will not complete the attempt. */
 void tickets_drop(struct tickets *tickets, uint64_t now_ms, uint64_t attempt, uint64_t member);
 /* The same, of a training ticket for which servers had no room. */

@@ -277,6 +277,25 @@ TEST_F(whom_full_servers_wait_for_is_helped_before_they_are_brought_more, coordi
     assert_true(node_equal(ticket_of(f, f->b, 4).node, lowest.node));
 }
 
+TEST_F(a_complete_that_is_said_again_does_not_tell_how_long_a_ticket_took, coordinator, .steps = 3,
+       .workers = 2)
+{
+    struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);
+    const uint64_t begun_ms = f->now_ms;
+    f->now_ms += 20;
+    assert_int_equal(say_complete(f, &(struct complete_request){.member = f->a,
+                                                                .secret = secret_of(f->a),
+                                                                .ticket = sign(first, f->a),
+                                                                .again = true}),
+                     ERR_OK);
+    ticket_of(f, f->a, 2);
+    assert_int_equal(acquire(f, f->a, 3, 5000), ERR_OK);
+    assert_int_equal(coordinator_next_ms(f->coordinator), begun_ms + LEASE_MS); /* of the second */
+    assert_int_equal(complete(f, f->b, second, ERR_OK), ERR_OK);
+    assert_int_equal(acquire(f, f->b, 2, 5000), ERR_OK);
+    assert_int_equal(coordinator_next_ms(f->coordinator), f->now_ms + 40);
+}
+
 TEST_F(a_ticket_that_never_was_is_malformed, coordinator, .steps = 3, .workers = 1)
 {
     struct ticket ticket = ticket_of(f, f->worker, 1);

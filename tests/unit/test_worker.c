@@ -4,8 +4,9 @@
 
 #include "tests/unit/rpc_fixture.h"
 #include "worker/notice_watch.h"
+#include "worker/worker_calls.h"
 
-enum { DESCRIBED };
+enum { DESCRIBED, COMPLETED };
 
 struct coordinator_fixture {
     struct tally tally;
@@ -36,30 +37,41 @@ static void describe(void *owner, struct rpc_request *request, struct slice byte
     tally_add(&world->tally, DESCRIBED);
 }
 
-/* What the worker ends with, whose Describes are answered so. */
-static enum err run_worker(struct coordinator_fixture *world, const enum err *answers)
+static void coordinator_up(struct coordinator_fixture *world, const struct rpc_method *method,
+                           char address[static 32])
 {
-    struct logger logger = {.fd = -1};
-    struct reason reason = {0};
-    char address[32];
-    tally_init(&world->tally);
-    world->answers = answers;
-    world->method = (struct rpc_method){.path = "/roost.v1.Cluster/Describe",
-                                        .kind = RPC_UNARY,
-                                        .roles = TLS_ROLES_ALL,
-                                        .owner = world,
-                                        .requested = describe};
     struct rpc_settings settings = rpc_settings_default();
+    tally_init(&world->tally);
+    world->method = *method;
+    world->method.kind = RPC_UNARY;
+    world->method.roles = TLS_ROLES_ALL;
+    world->method.owner = world;
     settings.threads = 1;
     world->loop = loop_new(&settings);
     world->server = server_new(world->loop, NULL, &world->method, 1);
-    snprintf(address, sizeof address, "127.0.0.1:%u", rpc_server_port(world->server));
-    const struct worker_config config = {
-        .coordinator = address, .name = "w", .notice_cloud = -2, .logger = &logger};
-    enum err err = worker_run(&config, &reason);
+    snprintf(address, 32, "127.0.0.1:%u", rpc_server_port(world->server));
+}
+
+static void coordinator_down(struct coordinator_fixture *world)
+{
     rpc_server_free(world->server);
     rpc_loop_free(world->loop);
     tally_release(&world->tally);
+}
+
+/* What the worker ends with, whose Describes are answered so. */
+static enum err run_worker(struct coordinator_fixture *world, const enum err *answers)
+{
+    const struct rpc_method method = {.path = "/roost.v1.Cluster/Describe", .requested = describe};
+    struct logger logger = {.fd = -1};
+    struct reason reason = {0};
+    char address[32];
+    world->answers = answers;
+    coordinator_up(world, &method, address);
+    const struct worker_config config = {
+        .coordinator = address, .name = "w", .notice_cloud = -2, .logger = &logger};
+    enum err err = worker_run(&config, &reason);
+    coordinator_down(world);
     return err;
 }
 
@@ -70,4 +82,64 @@ TEST(who_attaches_asks_again_after_a_cancelled_call)
     struct coordinator_fixture world = {0};
     assert_int_equal(run_worker(&world, answers), ERR_DENIED);
     assert_int_equal(world.tally.counts[DESCRIBED], 3);
+}
+
+static void complete(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    struct coordinator_fixture *world = owner;
+    scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
+    struct complete_request completed;
+    enum err answer = world->answers[tally_of(&world->tally, COMPLETED)];
+    assert_int_equal(wire_decode_complete_request(bytes, &arena, &completed, NULL), ERR_OK);
+    assert_int_equal(completed.ticket.attempt, 5);
+    assert_int_equal(completed.outcome, ERR_UNREACHABLE);
+    assert_int_equal(completed.again, tally_of(&world->tally, COMPLETED) > 0);
+    if (answer == ERR_OK)
+        rpc_reply(request, &(struct buf){0});
+    else
+        rpc_fail(request, answer, "as the test wants it");
+    tally_add(&world->tally, COMPLETED);
+}
+
+/* Takes the event that a call was lost, and sends it again at once. */
+static void hear_and_say_again(struct worker *worker)
+{
+    struct worker_event event;
+    size_t count;
+    assert_int_equal(inbox_take(worker->inbox, TIME_NEVER, 1, &event, &count), ERR_OK);
+    assert_int_equal(event.kind, EVENT_UNHEARD);
+    worker_call_unheard(worker, &event);
+    worker_event_release(&event);
+    assert_true(worker_call_again_ms(worker) > worker_now_ms());
+    worker_call_again(worker, worker_now_ms());
+    assert_true(worker_call_again_ms(worker) < UINT64_MAX);
+    worker_call_again(worker, UINT64_MAX - 1);
+    assert_int_equal(worker_call_again_ms(worker), UINT64_MAX);
+}
+
+TEST(a_complete_that_a_busy_coordinator_refuses_is_said_again)
+{
+    static const enum err answers[] = {ERR_BUSY, ERR_UNREACHABLE, ERR_OK};
+    struct coordinator_fixture world = {.answers = answers};
+    struct logger logger = {.fd = -1};
+    const struct worker_config config = {.logger = &logger};
+    struct worker worker = {.config = &config, .member = 7, .membership = 1};
+    const struct complete_request request = {
+        .member = 7,
+        .ticket = {.generation = 1, .kind = TICKET_TRAIN, .attempt = 5, .member = 7},
+        .outcome = ERR_UNREACHABLE};
+    const struct rpc_method method = {.path = "/roost.v1.Cluster/Complete", .requested = complete};
+    struct reason reason;
+    char address[32];
+    coordinator_up(&world, &method, address);
+    assert_int_equal(
+        inbox_new((struct inbox_limits){sizeof(struct worker_event), 8}, &worker.inbox), ERR_OK);
+    assert_int_equal(rpc_channel_new(world.loop, address, NULL, &worker.channel, &reason), ERR_OK);
+    worker_call_complete(&worker, &request);
+    hear_and_say_again(&worker);
+    hear_and_say_again(&worker);
+    tally_wait(&world.tally, COMPLETED, 3);
+    rpc_channel_free(worker.channel);
+    inbox_free(worker.inbox);
+    coordinator_down(&world);
 }
