@@ -45,9 +45,9 @@
  * hello), rivals.c (two servers of one name), start.c and ending.c (a run starts and ends),
  * commit.c (a step is decided), standstill.c (whom the run waits for), advance.c (the run moves
  * on), wrong_bits.c and missing.c (who is wrong), expel.c and convictions.c (and is a member no
- * more), reports.c (what servers report), coordinator_check.c (what always holds), coordinator.c
- * (the calls below). Each calls only those before it; run.h is what they share, and most write
- * their own part of that alone. */
+ * more), reports.c (what servers report), join.c (who may join), coordinator_check.c (what always
+ * holds), coordinator_show.c (what people see), coordinator.c (the other calls below). Each calls
+ * only those before it; run.h is what they share, and most write their own part of that alone. */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 

@@ -1,7 +1,35 @@
-/* What people see of places. */
+/* What members and people hear of places. */
+#include "server/coordinator/places.h"
 #include "server/coordinator/run.h"
 
 #include <string.h>
+
+void coordinator_places(const struct coordinator *coordinator, uint64_t attempt,
+                        struct peer *ret_peers, struct places *ret_places)
+{
+    const struct gangs *gangs = &coordinator->run.gangs;
+    const struct gang *gang = gangs_find(gangs, attempt);
+    *ret_places = (struct places){.attempt = attempt, .peers = ret_peers};
+    for (uint32_t stage = 0; gang != NULL && stage < gangs->places; stage++) {
+        const struct member *member =
+            members_find(&coordinator->members, gang->places[stage].member);
+        if (member == NULL)
+            continue;
+        struct peer *peer = &ret_peers[ret_places->peer_count++];
+        *peer =
+            (struct peer){.stage = stage, .tries = gang->places[stage].tries, .member = member->id};
+        memcpy(peer->address, member->address, sizeof peer->address);
+        memcpy(peer->certificate, member->shown, sizeof peer->certificate);
+    }
+    ret_places->number = gang != NULL ? gang->number : gangs->numbers;
+}
+
+uint32_t coordinator_leases(const struct coordinator *coordinator, uint64_t member,
+                            uint64_t ret_attempts[static WIRE_LEASES_MAX])
+{
+    const struct member *found = members_find(&coordinator->members, member);
+    return found != NULL ? places_leases(&coordinator->run, found, ret_attempts) : 0;
+}
 
 static void put_name(const struct coordinator *coordinator, uint64_t member, char name[static 64])
 {
