@@ -43,6 +43,14 @@ static void check_servers(const struct servers *servers)
 
 /* ---- members ---- */
 
+/* A seat is given once, so each lease is remembered once. */
+static void check_leases(const struct member *member)
+{
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
+        for (uint32_t k = 0; k < i && member->leases[i] != 0; k++)
+            check(member->leases[k] != member->leases[i]);
+}
+
 static void check_member(const struct members *members, const struct member *member)
 {
     check(member->state == MEMBER_JOINED);
@@ -54,6 +62,7 @@ static void check_member(const struct members *members, const struct member *mem
           members->due[(member->due_place - 1) / 2]->due_ms <= member->due_ms);
     check(member->due_ms <= member->seen_ms + members->lease_ms);
     check(!member->parked || member->due_ms <= member->parked_until_ms);
+    check_leases(member);
 }
 
 static void check_members(const struct members *members)
