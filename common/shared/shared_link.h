@@ -1,0 +1,92 @@
+/* Messages between two processes of one machine and one user through shared memory: a header, which
+ * the receiver gets as a copy of its own, and a payload, which it reads where it lies.
+ *
+ * Two rings (shared_ring.h), one each way, in one memfd that is sealed against shrinking, growing and
+ * other seals, so that no page can go away under a reader. The process that connects makes it and
+ * hands it over a Unix socket in the abstract namespace (SCM_RIGHTS); each side wants the other's
+ * user to be its own (SO_PEERCRED). Nothing has a name in a file system: when the processes are gone,
+ * so is the memory. The socket stays open: its end says that the other process is gone, and a byte
+ * over it wakes who sleeps. (Not an eventfd: who has one of those can make a write to it block.)
+ *
+ * What the other side may do: write nonsense into the memory, send nonsense over the socket, stop,
+ * die. Then calls return an error with a sentence, or time passes until the caller's deadline; no
+ * call reads or writes outside of the rings. A message is at most `payload_bytes_max` long; what a
+ * sender is ahead of its receiver by is at most a ring.
+ *
+ * Calls on a link never wait, but those that have a deadline. One thread at a time. */
+#ifndef ROOST_COMMON_SHARED_SHARED_LINK_H
+#define ROOST_COMMON_SHARED_SHARED_LINK_H
+
+#include "common/buf.h"
+
+#include <stdbool.h>
+
+enum {
+    SHARED_LINK_HEADER_BYTES_MAX = 448,
+    SHARED_LINK_RING_BYTES_MIN = 4096,
+    SHARED_LINK_RING_BYTES_MAX = 64 * 1024 * 1024,
+    SHARED_LINK_WAIT_MAX = 64, /* links that are waited for together */
+};
+
+struct shared_link;
+
+struct shared_link_options {
+    uint32_t ring_bytes; /* of each way, a power of two; the side that connects decides */
+    uint64_t payload_bytes_max;
+    uint32_t spins; /* looks before a wait sleeps; 0: none */
+};
+
+/* ---- begin and end ---- */
+
+/* Listens under that name, which has meaning within the machine's network namespace alone.
+ * *ret_socket: close(). ERR_EXISTS: somebody does; ERR_IO. */
+enum err shared_link_listen(const char *name, int *ret_socket, struct reason *reason) MUST_USE;
+/* The next who connects. ERR_DEADLINE; ERR_DENIED: another user; ERR_MALFORMED: what it handed over
+ * is no such memory; ERR_NOMEM; ERR_IO. */
+enum err shared_link_accept(int listener, const struct shared_link_options *options,
+                            uint64_t deadline_ns, struct shared_link **ret_link,
+                            struct reason *reason) MUST_USE;
+/* ERR_UNREACHABLE: nobody listens there; ERR_DENIED; ERR_NOMEM; ERR_IO. */
+enum err shared_link_connect(const char *name, const struct shared_link_options *options,
+                             struct shared_link **ret_link, struct reason *reason) MUST_USE;
+/* The same over a connected Unix socket, which the link owns from then on, also when it fails. */
+enum err shared_link_offer(int take_socket, const struct shared_link_options *options,
+                           struct shared_link **ret_link, struct reason *reason) MUST_USE;
+enum err shared_link_take(int take_socket, const struct shared_link_options *options,
+                          uint64_t deadline_ns, struct shared_link **ret_link,
+                          struct reason *reason) MUST_USE;
+void shared_link_free(struct shared_link *link); /* NULL is fine; what was not read is lost */
+
+/* ---- send ---- */
+
+/* Begins a message, after the whole of the one before. ERR_BUSY: there is no room for its header;
+ * ERR_MALFORMED: the other side wrote nonsense. */
+enum err shared_link_begin(struct shared_link *link, struct slice header, uint64_t payload_bytes,
+                           struct reason *reason) MUST_USE;
+/* The payload's next bytes, as many as there is room for. */
+enum err shared_link_write(struct shared_link *link, const void *bytes, size_t count,
+                           size_t *ret_written, struct reason *reason) MUST_USE;
+
+/* ---- receive ---- */
+
+/* The next message, after the whole payload of the one before: its header, a copy that lives until
+ * the next call of this. ERR_BUSY: it is not there; ERR_MALFORMED. */
+enum err shared_link_next(struct shared_link *link, struct slice *ret_header,
+                          uint64_t *ret_payload_bytes, struct reason *reason) MUST_USE;
+/* What is there of its payload, in one piece, perhaps nothing. It begins at a multiple of 64 of the
+ * payload or where shared_link_took() left off; lent until that. The other side can still change
+ * it. */
+enum err shared_link_look(struct shared_link *link, struct slice *ret_bytes,
+                          struct reason *reason) MUST_USE;
+void shared_link_took(struct shared_link *link, size_t count);
+
+/* ---- wait ---- */
+
+/* Until something has come over one of the links, or was taken by its reader, or one has ended, since
+ * the last call returned; also for nothing. NULL links are skipped. ERR_DEADLINE. */
+enum err shared_link_wait(struct shared_link *const *links, uint32_t count,
+                          uint64_t deadline_ns) MUST_USE;
+/* The other process is gone, or has freed the link: what it wrote before can still be read. */
+bool shared_link_ended(const struct shared_link *link);
+
+#endif
