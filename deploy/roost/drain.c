@@ -8,24 +8,51 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-enum { ASK_MS = 100, SAY_S = 5 };
+enum {
+    ASK_MS = 100,
+    SAY_MS = 5000,
+    SILENT_MS = 60000, /* a coordinator that starts again answers before, and knows its servers */
+};
 
-/* Asks until nothing is needed of the server any more; says now and then what it waits for. */
+/* Whether a coordinator that was told of the drain may have been started again since: it does not
+ * answer yet, or has not met the server, or does not know yet how its run goes on. */
+static bool may_be_new(enum err err)
+{
+    enum reaction reaction = err_reaction(err);
+    return reaction == REACT_RETRY || reaction == REACT_WAIT || err == ERR_CANCELLED ||
+           err == ERR_NOT_FOUND;
+}
+
+static void say(const struct drain_request *request, const struct drain_reply *reply,
+                const char *why)
+{
+    if (why != NULL)
+        fprintf(stderr, "%s: asked for again: %s\n", request->server, why);
+    else
+        fprintf(stderr, "%s: %u chunk%s left%s%s\n", request->server, reply->chunks_left,
+                plural(reply->chunks_left), reply->waits_for[0] != 0 ? "; " : "", reply->waits_for);
+}
+
+/* Asks until nothing is needed of the server any more; says now and then what it waits for. The
+ * coordinator does not keep that it was asked: one that starts again learns it here. */
 static enum err drain(struct client *client, const struct drain_request *request,
                       struct reason *reason)
 {
-    uint64_t said_ns = time_now_ns();
+    uint64_t said_ms = time_now_ns() / 1000000, answered_ms = 0;
     for (;;) {
         scoped(client_answer_release) struct client_answer answer = {0};
-        struct drain_reply reply;
-        TRY(client_drain(client, request, &answer, &reply, reason));
-        if (reply.drained)
+        struct drain_reply reply = {0};
+        enum err err = client_drain(client, request, &answer, &reply, reason);
+        uint64_t now_ms = time_now_ns() / 1000000;
+        if (err == ERR_OK && reply.drained)
             return ERR_OK;
-        if (time_now_ns() - said_ns >= SAY_S * UINT64_C(1000000000)) {
-            said_ns = time_now_ns();
-            fprintf(stderr, "%s: %u chunk%s left%s%s\n", request->server, reply.chunks_left,
-                    plural(reply.chunks_left), reply.waits_for[0] != 0 ? "; " : "",
-                    reply.waits_for);
+        if (err == ERR_OK || (err == ERR_BUSY && answered_ms > 0))
+            answered_ms = now_ms;
+        else if (answered_ms == 0 || !may_be_new(err) || now_ms - answered_ms > SILENT_MS)
+            return err;
+        if (now_ms - said_ms >= SAY_MS) {
+            said_ms = now_ms;
+            say(request, &reply, err != ERR_OK ? reason_text(err, reason) : NULL);
         }
         usleep(ASK_MS * 1000);
     }
