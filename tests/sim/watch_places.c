@@ -225,6 +225,12 @@ void __wrap_agent_places(struct agent *agent, uint64_t now_ms, const struct plac
 
 /* ---- who asks ---- */
 
+uint64_t watch_peer_member(const struct sim *sim, uint32_t worker)
+{
+    const struct agent *agent = sim->workers[worker].agent;
+    return agent != NULL ? agent->member.member : 0;
+}
+
 void watch_peer_answered(struct sim *sim, struct stream *stream, const struct message *message)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
@@ -246,7 +252,8 @@ static uint64_t answer_us(const struct sim *sim)
     return (uint64_t)1000 * ((half_ms < ANSWER_MS ? half_ms : ANSWER_MS) - CLOCK_MS);
 }
 
-/* S7: who answers, be it that the value is not there yet, is not named. */
+/* S7: who answers, be it that the value is not there yet, is not named; what it answers as the member
+ * that it was before is nobody's. */
 static void check_silent(struct sim *sim, const struct sim_worker *worker, uint64_t member)
 {
     struct coordinator *core = sim_coordinator_in_office(sim)->core;
@@ -257,7 +264,7 @@ static void check_silent(struct sim *sim, const struct sim_worker *worker, uint6
         const struct stream *stream = sim->network.streams[i];
         const struct answered *answered = &stream->answered;
         if (stream->kind == STREAM_PEER && stream->worker == worker->index &&
-            stream->peer == named->index && !stream->closed[OPENER] && !stream->closed[ACCEPTOR] &&
+            stream->peer_member == member && !stream->closed[OPENER] && !stream->closed[ACCEPTOR] &&
             answered->at_us > 0 && answered->clock_us == worker->process.clock_us &&
             answered->stops == worker->process.stops &&
             sim->now_us - answered->at_us < answer_us(sim))
