@@ -265,34 +265,27 @@ static void wait_locked(struct peers_lane *lane)
     ignore(thread_wait_locked(&peers->changed, &peers->mutex, wake_ns)); /* looks again */
 }
 
-/* Says so first, without the lock, and looks again. */
-static bool says_so(const struct peers_lane *lane, bool *said)
-{
-    bool says = !*said && lane->peers->options.waits != NULL;
-    *said = true;
-    return says;
-}
-
 enum err peers_ask_wait(struct peers_lane *lane, const struct value_name *name,
                         struct wants_value *ret_value)
 {
     const struct peers_options *options = &lane->peers->options;
-    for (bool said = false;;) {
+    for (bool may_wait = options->waits == NULL;;) {
         struct wants_effect effect;
         struct peer peer;
         thread_lock(&lane->peers->mutex);
         enum err err = look_locked(lane, name, ret_value, &effect);
         if (err == ERR_BEHIND)
             peer = *effect.peer; /* lent until the lock is free */
-        bool says = err == ERR_TOO_EARLY && says_so(lane, &said);
-        if (err == ERR_TOO_EARLY && !says)
+        if (err == ERR_TOO_EARLY && may_wait)
             wait_locked(lane);
         thread_unlock(&lane->peers->mutex);
-        if (says)
-            options->waits(options->context, lane->number);
-        else if (err == ERR_BEHIND)
+        if (err == ERR_BEHIND) {
             carry_out(lane, &effect, &peer);
-        else if (err != ERR_TOO_EARLY)
+        } else if (err != ERR_TOO_EARLY) {
             return err;
+        } else if (!may_wait) { /* without the lock; the value may come meanwhile */
+            options->waits(options->context, lane->number);
+            may_wait = true;
+        }
     }
 }
