@@ -90,6 +90,9 @@ struct kernels_rope {
     float high[KERNELS_ROPE_PAIRS_MAX], low[KERNELS_ROPE_PAIRS_MAX];
 };
 
+/* The most pieces that a split layer is computed by (the largest model.tensor_max). */
+enum { KERNELS_PIECES_MAX = 64 };
+
 /* Marks that a table remembers: two numbers so far apart share one, which then stands further
  * behind than it had to. */
 enum { KERNELS_MARKS = 64 };
@@ -166,6 +169,11 @@ struct kernels {
     void (*linear_gelu_forward)(const struct kernels *k, element *out, element *pre,
                                 const element *inp, const element *weight, const element *bias,
                                 int64_t N, int64_t I, int64_t O);
+    /* out (N,O) = residual (N,O) + (sum (N,O) + bias (O)): what follows the sum of a linear's
+     * pieces, and with N 1 such a sum's addition. bias and residual may be NULL; out may be sum or
+     * residual. */
+    void (*linear_finish)(const struct kernels *k, element *out, const element *residual,
+                          const element *sum, const element *bias, int64_t N, int64_t O);
     /* dinp (N,I) = dout (N,O) weight (O,I) */
     void (*linear_backward_input)(const struct kernels *k, element *dinp, const element *dout,
                                   const element *weight, int64_t N, int64_t I, int64_t O);
@@ -272,6 +280,30 @@ struct kernels {
     void (*classifier_forward_backward)(const struct kernels *k, float *losses, int32_t *correct,
                                         element *logits, const int32_t *targets, float dloss,
                                         int64_t N, int64_t V, int64_t Vp);
+
+    /* -- classifier by pieces of the classes: the same, where no array has all logits of a row. P
+     *    pieces, a power of two up to KERNELS_PIECES_MAX, of Vp columns each; this one's have the
+     *    classes from `first` on, V of them, then padding. Each of the three steps is made for every
+     *    piece before the next one, which reads what the one before wrote about all of them ------ */
+    /* largest (N) of the piece's logits (N,Vp), -infinity when V is 0; logit (N) = the target's, in
+     * rows whose target the piece has, the others are left. */
+    void (*pieces_largest)(const struct kernels *k, float *largest, float *logit,
+                           const element *logits, const int32_t *targets, int64_t first, int64_t N,
+                           int64_t V, int64_t Vp);
+    /* logits (N,Vp) = e^(logits - the largest of the row's `largest` (P,N)), 0 in columns V…Vp and
+     * in rows that do not count; sums (N) of them, each as classifier_forward's. correct (N), as
+     * there, in rows whose target the piece has, and by piece 0 in rows that do not count; may be
+     * NULL. */
+    void (*pieces_exponentials)(const struct kernels *k, float *sums, int32_t *correct,
+                                element *logits, const float *largest, const int32_t *targets,
+                                int64_t first, int64_t P, int64_t N, int64_t V, int64_t Vp);
+    /* total = the row's sums (P,N), added as sum(left) + sum(right) over the pieces; losses (N) =
+     * log total + (largest - logit), 0 in rows that do not count; may be NULL. logits (N,Vp), now
+     * exponentials, become the gradient: dloss * (logits / total - onehot); may be NULL. */
+    void (*pieces_gradient)(const struct kernels *k, float *losses, element *logits,
+                            const float *largest, const float *sums, const float *logit,
+                            const int32_t *targets, float dloss, int64_t first, int64_t P,
+                            int64_t N, int64_t V, int64_t Vp);
 
     /* -- gradients of weights ----------------------------------------------------------------- */
     /* out (n) = a + b; `out` may be either */

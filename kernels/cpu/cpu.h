@@ -17,6 +17,7 @@ struct kernels_state {
     X(linear_forward)                                                                              \
     X(linear_add_forward)                                                                          \
     X(linear_gelu_forward)                                                                         \
+    X(linear_finish)                                                                               \
     X(linear_backward_input)                                                                       \
     X(linear_gelu_backward_input)                                                                  \
     X(linear_backward_weight)                                                                      \
@@ -43,6 +44,9 @@ struct kernels_state {
     X(swiglu_backward)                                                                             \
     X(classifier_forward)                                                                          \
     X(classifier_forward_backward)                                                                 \
+    X(pieces_largest)                                                                              \
+    X(pieces_exponentials)                                                                         \
+    X(pieces_gradient)                                                                             \
     X(cast_from_f32)                                                                               \
     X(cast_from_bf16)                                                                              \
     X(cast_to_bf16)                                                                                \

@@ -33,6 +33,21 @@ void VARIANT(linear_gelu_forward)(SELF, float *out, float *pre, const float *inp
     VARIANT(gelu_forward)(k, out, pre, N * O);
 }
 
+void VARIANT(linear_finish)(SELF, float *out, const float *residual, const float *sum,
+                            const float *bias, int64_t N, int64_t O)
+{
+    for (int64_t row = 0; row < N; row++)
+        for (int64_t o = 0; o < O; o += LANES) {
+            int64_t at = row * O + o, left = O - o;
+            vec x = vec_load(sum + at, left);
+            if (bias)
+                x = vec_add(x, vec_load(bias + o, left));
+            if (residual)
+                x = vec_add(vec_load(residual + at, left), x);
+            vec_store(out + at, x, left);
+        }
+}
+
 void VARIANT(linear_backward_input)(SELF, float *dinp, const float *dout, const float *weight,
                                     int64_t N, int64_t I, int64_t O)
 {

@@ -64,6 +64,32 @@ void cuda_linear_gelu_forward(SELF, element *out, element *pre, const element *i
     cuda_gelu_forward(k, out, pre, N * O);
 }
 
+template <typename Element, int COUNT>
+static __global__ void finish(Element *out, const Element *residual, const Element *sum,
+                              const Element *bias, int64_t n, int64_t O)
+{
+    int64_t i = first_element<COUNT>();
+    pack<Element, COUNT> x = load_at<COUNT>(sum, i, n), more = {}, to_all = {};
+    if (residual)
+        more = load_at<COUNT>(residual, i, n);
+    if (bias && i < n)
+        to_all = load_at<COUNT>(bias, i % O, O);
+    for (int j = 0; j < COUNT; j++) {
+        float y = value(x.at[j]);
+        if (bias)
+            y += value(to_all.at[j]);
+        x.at[j] = rounded<Element>(residual ? value(more.at[j]) + y : y);
+    }
+    store_at(out, i, n, x);
+}
+
+void cuda_linear_finish(SELF, element *out, const element *residual, const element *sum,
+                        const element *bias, int64_t N, int64_t O)
+{
+    bool packed = are_aligned(out, residual, sum, bias) && (!bias || packs_fit(k, O, bias));
+    LAUNCH_EACH(k, packed, N * O, finish, out, residual, sum, bias, N * O, O);
+}
+
 /* dinp (N,I) = dout (N,O) weight (O,I) */
 static struct gemm_product backward_input(element *dinp, const element *dout, const element *weight,
                                           int64_t N, int64_t I, int64_t O)

@@ -59,6 +59,31 @@ static void fused_linear_at(const struct tables *tables, int64_t N, int64_t I, i
     call_compare(&backward, tables);
 }
 
+static void linear_finish(const struct call *c, const struct kernels *k, void *const *a)
+{
+    k->linear_finish(k, a[0], c->flag ? a[1] : NULL, a[2], c->flag ? NULL : a[3], c->N, c->O);
+    k->linear_finish(k, a[0], a[0], a[2], c->flag ? NULL : a[3], c->N, c->O);
+}
+
+static void linear_finish_at(const struct tables *tables, int64_t N, int64_t O, bool residual)
+{
+    struct call call = {
+        .elements = 0xf, .operate = linear_finish, .N = N, .O = O, .flag = residual};
+    call_output_floats(&call, "linear.out", NEAR, N * O); /* in bf16 it is rounded between */
+    call_input(&call, N * O, 1);
+    call_input(&call, N * O, 1);
+    call_input(&call, O, 1);
+    call_compare(&call, tables);
+}
+
+TEST(what_follows_a_sum_of_pieces_is_the_cpus)
+{
+    linear_finish_at(*state, 1, 1, true);
+    linear_finish_at(*state, 5, 64, false);
+    linear_finish_at(*state, 63, 37, false);
+    linear_finish_at(*state, 1, 5001, true);
+}
+
 static void linear_at(const struct tables *tables, int64_t N, int64_t I, int64_t O, bool bias)
 {
     print_message("# linear %d x %d x %d\n", (int)N, (int)I, (int)O);

@@ -187,6 +187,58 @@ TEST(classifier_is_the_cpus)
     classifier_at(*state, 5, 50257, 47, true);
 }
 
+/* -- classifier by pieces ---------------------------------------------------------------------- */
+
+/* Both pieces of a block, whose logits lie one after the other. */
+static void classifier_pieces(const struct call *c, const struct kernels *k, void *const *a)
+{
+    float *largest = a[4], *sums = a[5], *losses = a[0];
+    for (int step = 0; step < 3; step++)
+        for (int64_t piece = 0; piece < 2; piece++) {
+            int64_t Vp = c->C, first = piece * Vp, V = piece == 0 ? Vp : c->V - Vp,
+                    n = piece * c->N;
+            element *logits = kernels_at(k, a[3], n * Vp);
+            if (step == 0)
+                k->pieces_largest(k, largest + n, a[6], logits, a[2], first, c->N, V, Vp);
+            else if (step == 1)
+                k->pieces_exponentials(k, sums + n, a[1], logits, largest, a[2], first, 2, c->N, V,
+                                       Vp);
+            else
+                k->pieces_gradient(k, losses, logits, largest, sums, a[6], a[2], 0.25f, first, 2,
+                                   c->N, V, Vp);
+        }
+}
+
+/* C columns a piece, V classes in both. */
+static void classifier_pieces_at(const struct tables *tables, int64_t N, int64_t C, int64_t V)
+{
+    struct call call = {.elements = 0x8, .operate = classifier_pieces, .N = N, .V = V, .C = C};
+    call_output_floats(&call, "classifier.losses", NEAR, N);
+    call_output(&call, "classifier.correct", SAME, (size_t)N * sizeof(int32_t));
+    call_integers(&call, N, V, true);
+    call_inout(&call, "classifier.dlogits", NEAR, 2 * N * C);
+    call_output_floats(&call, "classifier.losses", SAME, 2 * N);
+    call_output_floats(&call, "classifier.losses", NEAR, 2 * N);
+    call_input(&call, N, 1);
+    float *logits = call.arrays[3].start;
+    const int32_t *targets = call.arrays[2].start;
+    for (int64_t row = 0; row < N; row += 2) /* the target's is the largest … */
+        if (targets[row] >= 0)
+            logits[(targets[row] / C * N + row) * C + targets[row] % C] = 2;
+    if (targets[0] > 0)
+        logits[0] = 2; /* … but here a lower index is as large */
+    call_compare(&call, tables);
+}
+
+TEST(classifier_by_pieces_is_the_cpus)
+{
+    classifier_pieces_at(*state, 1, 1, 2);
+    classifier_pieces_at(*state, 63, 8, 11);
+    classifier_pieces_at(*state, 9, 128, 256);
+    classifier_pieces_at(*state, 5, 25152, 50257);
+    classifier_pieces_at(*state, 5, 64, 64); /* the second piece is padding */
+}
+
 /* Runs last: no GPU computes for a process again that has had this. */
 TEST(a_token_that_does_not_exist_is_reported)
 {

@@ -156,6 +156,8 @@ static void linear(struct trial *t)
     float *out = in(t, 0, N * O, 0);
     k->linear_forward(k, out, inp, weight, bias, N, I, O);
     wrote_floats(t, out, N * O);
+    k->linear_finish(k, out, out, out, bias, N, O);
+    wrote_floats(t, out, N * O);
     k->linear_backward_input(k, inp, out, weight, N, I, O);
     wrote_floats(t, inp, N * I);
     k->linear_backward_weight(k, weight, bias, out, inp, N, I, O);
@@ -213,6 +215,29 @@ static void classifier(struct trial *t)
     classifier_of(t, 3, t->n);
 }
 
+static void pieces(struct trial *t)
+{
+    const struct kernels *k = t->k;
+    int64_t P = 4, N = 3, V = t->n, Vp = V + 5;
+    float *logits = in(t, 27, P * N * Vp, 10), *largest = in(t, 0, P * N, 0);
+    float *sums = in(t, 0, P * N, 0), *logit = in(t, 0, N, 0), *losses = in(t, 0, N, 0);
+    int32_t *targets = arrays_integers(&t->arrays, 28, N, V);
+    int32_t *correct = arrays_integers(&t->arrays, 0, N, 1);
+    for (int64_t p = 0; p < P; p++)
+        k->pieces_largest(k, largest + p * N, logit, logits + p * N * Vp, targets, p * Vp, N, V,
+                          Vp);
+    for (int64_t p = 0; p < P; p++)
+        k->pieces_exponentials(k, sums + p * N, correct, logits + p * N * Vp, largest, targets,
+                               p * Vp, P, N, V, Vp);
+    wrote_floats(t, sums, P * N);
+    for (int64_t p = 0; p < P; p++)
+        k->pieces_gradient(k, losses, logits + p * N * Vp, largest, sums, logit, targets, 0.01f,
+                           p * Vp, P, N, V, Vp);
+    wrote_floats(t, losses, N);
+    wrote(t, correct, (size_t)N * sizeof *correct);
+    wrote_floats(t, logits, P * N * Vp);
+}
+
 static void vocabulary(struct trial *t)
 {
     if (t->n == 1)
@@ -252,6 +277,7 @@ static void equal_bits(enum kernels_isa isa, void (*operation)(struct trial *tri
     X(rope)                                                                                        \
     X(attention)                                                                                   \
     X(classifier)                                                                                  \
+    X(pieces)                                                                                      \
     X(vocabulary)
 
 #define TESTS_OF(operation)                                                                        \
