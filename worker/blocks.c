@@ -1,5 +1,7 @@
 #include "worker/blocks.h"
 
+#include "common/model/pieces.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire's floats are little-endian");
 
 enum codec blocks_codec(const struct model *model, uint32_t chunk, enum codec codec)
@@ -30,7 +32,7 @@ static void decode_run(const struct kernels *k, enum codec codec, element *out, 
 }
 
 /* A block as runs of numbers that lie together: its rows, or one run when it is as wide as the
- * parameter. */
+ * parameter, or as a piece of it. */
 struct runs {
     uint32_t count;
     size_t length;
@@ -39,7 +41,7 @@ struct runs {
 static struct runs runs(const struct model *model, uint32_t chunk)
 {
     const struct model_chunk *c = &model->chunks[chunk];
-    if (c->cols == model->parameters[c->parameter].cols)
+    if (c->cols == pieces_cols(&model->parameters[c->parameter]))
         return (struct runs){1, c->weights};
     return (struct runs){c->rows, c->cols};
 }
@@ -50,7 +52,7 @@ void blocks_decode(const struct kernels *k, const struct model *model, uint32_t 
     codec = blocks_codec(model, chunk, codec);
     struct runs r = runs(model, chunk);
     for (uint32_t i = 0; i < r.count; i++)
-        decode_run(k, codec, kernels_at(k, parameter, (int64_t)model_row_offset(model, chunk, i)),
+        decode_run(k, codec, kernels_at(k, parameter, (int64_t)pieces_row_offset(model, chunk, i)),
                    r.length, cursor);
 }
 
@@ -59,7 +61,7 @@ void blocks_copy(const struct kernels *k, const struct model *model, uint32_t ch
 {
     struct runs r = runs(model, chunk);
     for (uint32_t i = 0; i < r.count; i++) {
-        int64_t first = (int64_t)model_row_offset(model, chunk, i);
+        int64_t first = (int64_t)pieces_row_offset(model, chunk, i);
         k->copy(k, kernels_at(k, parameter, first),
                 kernels_at(k, (element *)(uintptr_t)from, first), r.length * k->element_bytes);
     }
@@ -72,7 +74,7 @@ void blocks_encode(const struct kernels *k, const struct model *model, uint32_t 
     struct runs r = runs(model, chunk);
     uint8_t *bytes = ret_bytes;
     for (uint32_t i = 0; i < r.count; i++) {
-        const float *run = parameter + model_row_offset(model, chunk, i);
+        const float *run = parameter + pieces_row_offset(model, chunk, i);
         if (codec == CODEC_BF16)
             k->cast_to_bf16(k, bytes, run, (int64_t)r.length);
         else

@@ -1,8 +1,8 @@
 /* Chunks between the wire and a parameter's array: the two loops over bytes that the worker, the
  * reference and the simulator share.
  *
- * A chunk is a block of rows × cols of a parameter's row-major storage (common/model/model.h); on
- * the wire its weights lie one after another, fp32 or bf16, little-endian. Received bytes come as a
+ * A chunk is a block of rows × cols of a parameter, which here lies as in a worker's memory
+ * (common/model/pieces.h): row-major, or piece by piece; on the wire its weights lie one after another, fp32 or bf16, little-endian. Received bytes come as a
  * list of slices that end anywhere, also inside a number. Arrays are in the backend's memory. Any
  * thread (kernels.h: one beside the one that computes), as long as nobody else touches that block.
  */

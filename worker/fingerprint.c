@@ -199,7 +199,7 @@ static enum err probe_unit(struct probe *probe, uint32_t unit, uint32_t samples,
 static bool same_array(const struct model_array *a, const struct model_array *b)
 {
     return a->where == b->where && a->width == b->width && a->gradient == b->gradient &&
-           a->gelu_of == b->gelu_of;
+           a->gelu_of == b->gelu_of && a->pieces == b->pieces;
 }
 
 static bool same_operation(const struct model_operation *a, const struct model_operation *b)
@@ -221,7 +221,7 @@ static bool same_shape(const struct model *model, const struct model_unit *a,
     for (uint32_t use = 0; same && use < a->uses_count; use++) {
         const struct model_parameter *of_a = parameter_of(model, a, use);
         const struct model_parameter *of_b = parameter_of(model, b, use);
-        same = of_a->rows == of_b->rows && of_a->cols == of_b->cols;
+        same = of_a->rows == of_b->rows && of_a->cols == of_b->cols && of_a->pieces == of_b->pieces;
     }
     return same;
 }

@@ -31,6 +31,7 @@ static enum err open_model(const char *path, struct loaded *loaded, struct reaso
     const char *spec = checkpoint_about(loaded->checkpoint)->spec;
     struct slice text = {(const uint8_t *)spec, strlen(spec)};
     TRY(spec_parse(text, checkpoint_path(loaded->checkpoint), NULL, &loaded->spec, reason));
+    loaded->spec.model.pieces = 1; /* files have whole parameters */
     TRY(model_init(&loaded->model, &loaded->spec.model, reason));
     TRY(checkpoint_fits(loaded->checkpoint, &loaded->model,
                         checkpoint_arrays(loaded->checkpoint).states, reason));

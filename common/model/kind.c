@@ -36,7 +36,9 @@ struct model_parameter *kind_add(struct model *model, uint32_t rows, uint32_t co
         .cols = cols == 0 ? 1 : cols,
         .decay = cols != 0,
         .split_groups = 1,
+        .split_joined = 1,
         .split_pieces = 1,
+        .pieces = 1,
     };
     kind_use(model, model->parameters_count++);
     return parameter;

@@ -76,6 +76,7 @@ struct matrix {
     uint32_t rows, cols;
     enum model_split split;
     uint32_t groups, heads; /* of the split dim */
+    uint32_t joined;        /* groups */
 };
 
 static struct model_parameter *add_matrix(struct model *model, uint32_t layer,
@@ -86,6 +87,7 @@ static struct model_parameter *add_matrix(struct model *model, uint32_t layer,
     parameter->split = matrix->split;
     parameter->split_groups = matrix->groups;
     parameter->split_heads = matrix->heads;
+    parameter->split_joined = matrix->joined;
     kind_start_normal(parameter, llama_std);
     return parameter;
 }
@@ -107,14 +109,15 @@ static void add_attention(struct model *model, uint32_t layer)
                                s->width,
                                MODEL_SPLIT_ROWS,
                                queries + 2,
-                               s->kv_heads};
+                               s->kv_heads,
+                               queries};
     add_matrix(model, layer, &qkv);
     add_rows(model, layer, "self_attn.q_proj", s->width);
     add_rows(model, layer, "self_attn.k_proj", kv_rows);
     add_rows(model, layer, "self_attn.v_proj", kv_rows);
 
-    const struct matrix out = {"self_attn.o_proj.weight", s->width, s->width,
-                               MODEL_SPLIT_COLS,          1,        s->kv_heads};
+    const struct matrix out = {
+        "self_attn.o_proj.weight", s->width, s->width, MODEL_SPLIT_COLS, 1, s->kv_heads, 1};
     add_matrix(model, layer, &out);
     kind_add_tensor(model);
 }
@@ -123,13 +126,13 @@ static void add_mlp(struct model *model, uint32_t layer)
 {
     const struct spec_model *s = &model->settings;
     const struct matrix gate_up = {
-        "mlp.gate_up_proj.weight", 2 * s->hidden, s->width, MODEL_SPLIT_ROWS, 2, 0};
+        "mlp.gate_up_proj.weight", 2 * s->hidden, s->width, MODEL_SPLIT_ROWS, 2, 0, 1};
     add_matrix(model, layer, &gate_up);
     add_rows(model, layer, "mlp.gate_proj", s->hidden);
     add_rows(model, layer, "mlp.up_proj", s->hidden);
 
-    const struct matrix down = {"mlp.down_proj.weight", s->width, s->hidden,
-                                MODEL_SPLIT_COLS,       1,        0};
+    const struct matrix down = {
+        "mlp.down_proj.weight", s->width, s->hidden, MODEL_SPLIT_COLS, 1, 0, 1};
     add_matrix(model, layer, &down);
     kind_add_tensor(model);
 }

@@ -2,6 +2,7 @@
 #include "common/model/model.h"
 
 #include "common/model/kind.h"
+#include "common/model/pieces.h"
 #include "common/rand.h"
 
 #include <stdlib.h>
@@ -33,8 +34,10 @@ enum err model_init(struct model *model, const struct spec_model *settings, stru
     enum err err = kind->describe(model);
     if (err == ERR_OK) {
         choose_splits(model);
-        err = cut(model, reason);
+        err = pieces_choose(model, reason);
     }
+    if (err == ERR_OK)
+        err = cut(model, reason);
     if (err != ERR_OK) {
         model_release(model);
         return err;

@@ -79,7 +79,10 @@ struct model_parameter {
     enum model_split split;
     uint32_t split_groups; /* the split dim is (groups, heads, rest): c_attn's rows (3, heads, ·) */
     uint32_t split_heads;  /* 0: any element may begin a piece */
-    uint32_t split_pieces;              /* p of rule 1, in each group; 1 when the unit is not cut */
+    uint32_t split_joined; /* so many groups, from the first on, are one run of heads: a llama's
+                              queries. Else 1 */
+    uint32_t split_pieces; /* p of rule 1, in each group; 1 when the unit is not cut */
+    uint32_t pieces;       /* that a worker computes it by (common/model/pieces.h); 1: as a whole */
     uint32_t chunk_first, chunks_count; /* its chunks: consecutive, row-major over the blocks */
     uint32_t tensor_first, tensors_count;
     uint32_t row_cuts, col_cuts; /* chunks_count = row_cuts × col_cuts */
@@ -121,6 +124,7 @@ struct model_array {
                          reuses arrays: two may have their gradients in one, one after the other */
     uint8_t gelu_of;  /* this array is gelu() of that one, in the linear that makes both; the
                          gradient is that of gelu's input */
+    uint8_t pieces;   /* it lies as (pieces, predictions, width / pieces) (common/model/pieces.h) */
 };
 
 /* What the operations of units are; the kernels of kernels/kernels.h have the formulas. `with`,

@@ -143,6 +143,11 @@ static const struct config_field fields[] = {
     {"train.microbatch", "samples of one forward and backward pass; divides slot_samples, the "
      "largest divisor up to 8 unless set", CONFIG_U32,
      ROW(train, microbatch, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX},
+    {"train.pieces", "products of fixed shape that each layer is computed by which tensor parallelism "
+     "could split, a power of two that divides its heads (and its heads of keys and values) or its "
+     "width; sums over them are taken in one order, so that any tensor degree that divides it would "
+     "give the same weights", CONFIG_U32,
+     ROW(model, pieces, DIGEST), .min = 1, .max = 64, .initial = "1", .late = true},
     {"train.seed", "of initial values and of the order of samples", CONFIG_U64,
      ROW(train, seed, REFUSED), .max = UINT64_MAX, .initial = "1"},
     {"train.precision", "of weights and gradients on the wire; sums and state stay fp32",
@@ -308,6 +313,7 @@ struct draft {
 
 static void complete(struct draft *draft);
 static enum err check_model(struct draft *draft);
+static enum err check_pieces(struct draft *draft);
 static enum err check_data(struct draft *draft);
 static enum err check_train(struct draft *draft);
 static enum err check_mesh(struct draft *draft);
@@ -321,6 +327,7 @@ enum err spec_parse(struct slice text, const char *file, const struct config_ove
     TRY(config_parse(&table, text, file, overrides, &draft.spec, &draft.places, reason));
     complete(&draft);
     TRY(check_model(&draft));
+    TRY(check_pieces(&draft));
     TRY(check_data(&draft));
     TRY(check_consistency(&draft));
     TRY(check_train(&draft));
@@ -517,6 +524,47 @@ static enum err check_model(struct draft *draft)
                         tokens ? "model.layers" : NULL,
                         "the model has %llu weights; at most %llu are possible",
                         (unsigned long long)weights, (unsigned long long)MODEL_WEIGHTS_MAX);
+    return ERR_OK;
+}
+
+/* Halves `most` until it divides the number. */
+static uint32_t most_dividing(uint32_t number, uint32_t most)
+{
+    while (number % most != 0)
+        most /= 2;
+    return most;
+}
+
+/* The most pieces that what 1-D tensor parallelism splits has (rule 1 of common/model/model.h).
+ * An mlp's linears are units, which the grid leaves whole when they are small. */
+static uint32_t pieces_most(const struct spec_model *model)
+{
+    enum { UNIT_CUT_MIN = 16384 }; /* MODEL_UNIT_CUT_MIN */
+    uint32_t most = model->tensor_max;
+    if (model->kind == SPEC_GPT)
+        most = most_dividing(model->heads, most);
+    if (model->kind == SPEC_LLAMA)
+        most = most_dividing(model->hidden, most_dividing(model->kv_heads, most));
+    for (uint32_t i = 1; model->kind == SPEC_MLP && i < model->sizes_count; i++)
+        if ((model->sizes[i - 1] + UINT64_C(1)) * model->sizes[i] >= UNIT_CUT_MIN)
+            most = most_dividing(model->sizes[i % 2 == 1 ? i : i - 1], most);
+    return most;
+}
+
+static enum err check_pieces(struct draft *draft)
+{
+    const struct spec_model *model = &draft->spec.model;
+    uint32_t most = pieces_most(model), nearest = 1;
+    const char *what = model->kind == SPEC_GPT     ? "model.heads"
+                       : model->kind == SPEC_LLAMA ? "model.kv_heads and model.hidden"
+                                                   : "what model.layers split";
+    while (nearest < most && 3 * nearest <= 2 * model->pieces)
+        nearest *= 2;
+    if (!is_power_of_two(model->pieces) || model->pieces > most)
+        return COMPLAIN(draft, "train.pieces", NULL,
+                        "train.pieces (%u) must be a power of two that divides %s, at most "
+                        "model.tensor_max (%u); %u works",
+                        model->pieces, what, model->tensor_max, nearest);
     return ERR_OK;
 }
 

@@ -47,6 +47,7 @@ struct spec_model {
     uint32_t sizes[SPEC_SIZES_MAX];
     enum spec_activation activation; /* between an mlp's linears */
     uint32_t tensor_max;             /* largest tensor degree the grid admits; a power of two */
+    uint32_t pieces; /* train.pieces: products that a split layer is computed by; 0 is 1 */
 };
 
 struct spec_data {

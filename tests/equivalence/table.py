@@ -58,6 +58,14 @@ ROWS = (
      ("--stages", 1, "--stream", "microbatch", "--prefetch", 9), {}),
     ("activation offload", GPT, 0, (), {"activations.offload": "true"}),
     ("activation offload, GPipe, 4 stages", GPT, 0, ("--stages", 4, "--schedule", "gpipe", "--offload"), {}),
+    ("4 pieces alone", GPT, 0, (), {"train.pieces": 4}),
+    ("4 pieces, 1F1B, 2 stages", GPT, 0, ("--stages", 2), {"train.pieces": 4}),
+    ("4 pieces, ZB-H1, 4 stages, bf16 on the wire", GPT, 0, ("--stages", 4, "--schedule", "zb-h1"),
+     {"train.pieces": 4, "train.precision": "bf16"}),
+    ("4 pieces, weights streamed, GPipe, 2 stages, activation checkpointing", GPT, 0,
+     ("--stages", 2, "--schedule", "gpipe", "--stream", "unit", "--prefetch", 1),
+     {"train.pieces": 4, "train.recompute": "all"}),
+    ("llama, 2 pieces, 1F1B, 3 stages", LLAMA, 0, ("--stages", 3), {"train.pieces": 2}),
     ("bf16 on the wire, 1F1B, 4 stages", GPT, 0, ("--stages", 4), {"train.precision": "bf16"}),
     ("llama, 1F1B, 4 stages", LLAMA, 0, ("--stages", 4), {}),
     ("llama, ZB-H1, 3 stages, nodes of 2 slots", LLAMA, 1, ("--stages", 3, "--schedule", "zb-h1"), {}),
@@ -66,7 +74,7 @@ ROWS = (
     ("mlp, ZB-H1, 6 stages", MLP, 0, ("--stages", 6, "--schedule", "zb-h1"), {}),
     ("mlp, interleaved, 2 stages of 3 runs", MLP, 0, ("--stages", 2, "--schedule", "interleaved", "--units", 3), {}),
 )
-QUICK = ("1F1B, 4 stages, 6", "ZB-H1, 4 stages", "Chimera, 4", "offload, GPipe", "mlp, ZB-H1", "FSDP", "streamed, Chimera")
+QUICK = ("pieces, ZB-H1", "1F1B, 4 stages, 6", "ZB-H1, 4 stages", "Chimera, 4", "offload, GPipe", "mlp, ZB-H1", "FSDP", "streamed, Chimera")
 
 
 def spec_of(model):

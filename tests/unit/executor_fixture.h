@@ -4,6 +4,7 @@
 
 #include "tests/unit/unit.h"
 
+#include "common/model/pieces.h"
 #include "common/rand.h"
 #include "worker/executor.h"
 
@@ -95,8 +96,11 @@ static inline void fixture_weights(struct executor_fixture *f, struct executor *
         struct rand_state state = {chunk};
         for (uint32_t i = 0; i < f->model.chunks[chunk].weights; i++)
             values[i] = 3 * values[i] + (float)(rand_unit(&state) - 0.5);
-        model_scatter(&f->model, chunk,
-                      executor_weights(executor, f->model.chunks[chunk].parameter), values);
+        const struct model_chunk *block = &f->model.chunks[chunk];
+        float *weights = executor_weights(executor, block->parameter);
+        for (uint32_t r = 0; r < block->rows; r++)
+            memcpy(weights + pieces_row_offset(&f->model, chunk, r), values + r * block->cols,
+                   block->cols * sizeof *values);
     }
 }
 

@@ -204,6 +204,15 @@ TEST(every_refusal_names_the_place)
          "run.yaml:1: a head has 512 channels (model.width / model.heads); rotary positions need "
          "an even number of them, at most 256"},
         {"model: {tensor_max: 6}\n" TEXT, "run.yaml:1: model.tensor_max must be a power of two"},
+        {"model: {heads: 6, width: 96}\n" TEXT "train: {pieces: 4}",
+         "run.yaml:3: train.pieces (4) must be a power of two that divides model.heads, at most "
+         "model.tensor_max (8); 2 works"},
+        {"model: {heads: 8}\n" TEXT "train: {pieces: 3}",
+         "run.yaml:3: train.pieces (3) must be a power of two that divides model.heads, at most "
+         "model.tensor_max (8); 4 works"},
+        {"model: {kind: llama, heads: 8, kv_heads: 2}\n" TEXT "train: {pieces: 8}",
+         "run.yaml:3: train.pieces (8) must be a power of two that divides model.kv_heads and "
+         "model.hidden, at most model.tensor_max (8); 2 works"},
         {"model:\n  layers: 1024\n  width: 4096\n" TEXT,
          "run.yaml:3: the model has 206214537216 weights; at most 68719476736 are possible"},
         {"model: {kind: mlp, layers: [2, 1000000, 1000000, 3]}\n" SPIRAL,

@@ -1,46 +1,188 @@
 #include "worker/model/classifier.h"
 
+#include "worker/carve.h"
+#include "worker/model/piece_sum.h"
+
 /* Rows of logits at once. All blocks but the last are equal, so the bits depend on
  * logits_bytes_max: it is a setting of the run. */
-static int64_t block_rows(const struct kernels *k, int64_t N, int64_t Vp, uint64_t logits_bytes_max)
+static int64_t block_rows(const struct kernels *k, const struct classifier *c,
+                          uint64_t logits_bytes_max)
 {
-    int64_t rows = (int64_t)(logits_bytes_max / ((uint64_t)Vp * k->element_bytes));
+    int64_t rows = (int64_t)(logits_bytes_max / ((uint64_t)c->Vp * k->element_bytes));
     if (rows < 1)
         rows = 1;
-    return rows < N ? rows : N;
+    return rows < c->N ? rows : c->N;
 }
 
-uint64_t classifier_scratch_bytes(const struct kernels *k, int64_t N, int64_t Vp,
+/* A block's arrays: the logits of one piece after those of another; a row's numbers of all pieces. */
+struct block {
+    int64_t row, rows;
+    element *logits;       /* (pieces, rows, Vp / pieces) */
+    float *largest, *sums; /* (pieces, rows) */
+    float *logit;          /* (rows), the targets' */
+    void *scratch;         /* of the sum over pieces */
+};
+
+static struct block place_block(const struct kernels *k, const struct classifier *c, int64_t rows,
+                                struct carve *carve)
+{
+    struct block block = {.rows = rows};
+    uint64_t numbers = (uint64_t)rows * sizeof(float);
+    if (c->pieces <= 1) {
+        block.logits = carve->base != NULL ? (element *)(void *)carve->base : NULL;
+        carve->bytes += (uint64_t)(rows * c->Vp) * k->element_bytes;
+        return block;
+    }
+    block.logits = carve_take(carve, (uint64_t)(rows * c->Vp) * k->element_bytes);
+    block.largest = carve_take(carve, c->pieces * numbers);
+    block.sums = carve_take(carve, c->pieces * numbers);
+    block.logit = carve_take(carve, numbers);
+    block.scratch = carve_take(carve, piece_sum_bytes(k, c->pieces, rows * c->C));
+    return block;
+}
+
+uint64_t classifier_scratch_bytes(const struct kernels *k, const struct classifier *c,
                                   uint64_t logits_bytes_max)
 {
-    return (uint64_t)block_rows(k, N, Vp, logits_bytes_max) * (uint64_t)Vp * k->element_bytes;
+    struct carve carve = {.base = NULL};
+    place_block(k, c, block_rows(k, c, logits_bytes_max), &carve);
+    return carve.bytes;
 }
 
-static void backward(const struct kernels *k, const struct classifier *c, int64_t row, int64_t rows,
-                     const element *dlogits)
+/* ---- as a whole ---- */
+
+static void backward(const struct kernels *k, const struct classifier *c, const struct block *b)
 {
-    const element *input = kernels_at(k, c->input, row * c->C);
-    k->linear_backward_weight(k, c->dweight, c->dbias, dlogits, input, rows, c->C, c->Vp);
+    const element *input = kernels_at(k, c->input, b->row * c->C);
+    k->linear_backward_weight(k, c->dweight, c->dbias, b->logits, input, b->rows, c->C, c->Vp);
     if (c->dinput != NULL) /* last: it may overwrite the input */
-        k->linear_backward_input(k, kernels_at(k, c->dinput, row * c->C), dlogits, c->weight, rows,
-                                 c->C, c->Vp);
+        k->linear_backward_input(k, kernels_at(k, c->dinput, b->row * c->C), b->logits, c->weight,
+                                 b->rows, c->C, c->Vp);
+}
+
+static void classify(const struct kernels *k, const struct classifier *c, const struct block *b,
+                     const int32_t *targets, float *losses, int32_t *correct)
+{
+    const element *input = kernels_at(k, c->input, b->row * c->C);
+    k->linear_forward(k, b->logits, input, c->weight, c->bias, b->rows, c->C, c->Vp);
+    if (c->dweight == NULL) {
+        k->classifier_forward(k, losses, correct, b->logits, targets, b->rows, c->V, c->Vp);
+        return;
+    }
+    k->classifier_forward_backward(k, losses, correct, b->logits, targets, c->dloss, b->rows, c->V,
+                                   c->Vp);
+    backward(k, c, b);
+}
+
+/* ---- by pieces ---- */
+
+/* One piece of a block. */
+struct piece {
+    int64_t first, V, Vp; /* its classes, and with padding */
+    int64_t numbers;      /* its place in (pieces, rows) */
+    element *logits;
+    const element *weight, *bias;
+};
+
+static struct piece piece_of(const struct kernels *k, const struct classifier *c,
+                             const struct block *b, uint32_t number)
+{
+    struct piece p = {.Vp = c->Vp / c->pieces, .numbers = number * b->rows};
+    p.first = number * p.Vp;
+    p.V = c->V - p.first < 0 ? 0 : c->V - p.first < p.Vp ? c->V - p.first : p.Vp;
+    p.logits = kernels_at(k, b->logits, p.numbers * p.Vp);
+    p.weight = kernels_at(k, c->weight, p.first * c->C);
+    p.bias = c->bias != NULL ? kernels_at(k, c->bias, p.first) : NULL;
+    return p;
+}
+
+static void find_largest(const struct kernels *k, const struct classifier *c, const struct block *b,
+                         const int32_t *targets)
+{
+    const element *input = kernels_at(k, c->input, b->row * c->C);
+    for (uint32_t i = 0; i < c->pieces; i++) {
+        const struct piece p = piece_of(k, c, b, i);
+        k->linear_forward(k, p.logits, input, p.weight, p.bias, b->rows, c->C, p.Vp);
+        k->pieces_largest(k, b->largest + p.numbers, b->logit, p.logits, targets, p.first, b->rows,
+                          p.V, p.Vp);
+    }
+}
+
+static void sum_exponentials(const struct kernels *k, const struct classifier *c,
+                             const struct block *b, const int32_t *targets, int32_t *correct)
+{
+    for (uint32_t i = 0; i < c->pieces; i++) {
+        const struct piece p = piece_of(k, c, b, i);
+        k->pieces_exponentials(k, b->sums + p.numbers, correct, p.logits, b->largest, targets,
+                               p.first, c->pieces, b->rows, p.V, p.Vp);
+    }
+}
+
+/* The losses of all pieces are the same. */
+static void differentiate(const struct kernels *k, const struct classifier *c,
+                          const struct block *b, const int32_t *targets, float *losses)
+{
+    uint32_t count = c->dweight != NULL ? c->pieces : 1;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct piece p = piece_of(k, c, b, i);
+        k->pieces_gradient(k, i == 0 ? losses : NULL, c->dweight != NULL ? p.logits : NULL,
+                           b->largest, b->sums, b->logit, targets, c->dloss, p.first, c->pieces,
+                           b->rows, p.V, p.Vp);
+    }
+}
+
+struct backward {
+    const struct kernels *k;
+    const struct classifier *c;
+    const struct block *b;
+};
+
+static void piece_backward(const void *context, uint32_t number, element *dinput)
+{
+    const struct backward *at = context;
+    const struct piece p = piece_of(at->k, at->c, at->b, number);
+    at->k->linear_backward_input(at->k, dinput, p.logits, p.weight, at->b->rows, at->c->C, p.Vp);
+}
+
+static void pieces_backward(const struct kernels *k, const struct classifier *c,
+                            const struct block *b)
+{
+    const struct backward at = {k, c, b};
+    const element *input = kernels_at(k, c->input, b->row * c->C);
+    for (uint32_t i = 0; i < c->pieces; i++) {
+        const struct piece p = piece_of(k, c, b, i);
+        k->linear_backward_weight(k, c->dweight + p.first * c->C,
+                                  c->dbias != NULL ? c->dbias + p.first : NULL, p.logits, input,
+                                  b->rows, c->C, p.Vp);
+    }
+    if (c->dinput != NULL) /* last: it may overwrite the input */
+        piece_sum(k, kernels_at(k, c->dinput, b->row * c->C), b->scratch, c->pieces, b->rows * c->C,
+                  piece_backward, &at);
+}
+
+static void classify_by_pieces(const struct kernels *k, const struct classifier *c,
+                               const struct block *b, const int32_t *targets, float *losses,
+                               int32_t *correct)
+{
+    find_largest(k, c, b, targets);
+    sum_exponentials(k, c, b, targets, correct);
+    differentiate(k, c, b, targets, losses);
+    if (c->dweight != NULL)
+        pieces_backward(k, c, b);
 }
 
 void classifier(const struct kernels *k, const struct classifier *c, uint64_t logits_bytes_max,
                 const int32_t *targets, float *losses, int32_t *correct, element *scratch)
 {
-    int64_t rows_max = block_rows(k, c->N, c->Vp, logits_bytes_max);
-    for (int64_t row = 0; row < c->N; row += rows_max) {
-        int64_t rows = c->N - row < rows_max ? c->N - row : rows_max;
-        const element *input = kernels_at(k, c->input, row * c->C);
-        k->linear_forward(k, scratch, input, c->weight, c->bias, rows, c->C, c->Vp);
-        if (c->dweight == NULL) {
-            k->classifier_forward(k, losses + row, correct + row, scratch, targets + row, rows,
-                                  c->V, c->Vp);
-            continue;
-        }
-        k->classifier_forward_backward(k, losses + row, correct + row, scratch, targets + row,
-                                       c->dloss, rows, c->V, c->Vp);
-        backward(k, c, row, rows, scratch);
+    int64_t rows_max = block_rows(k, c, logits_bytes_max);
+    struct carve carve = {.base = (uint8_t *)scratch};
+    struct block block = place_block(k, c, rows_max, &carve);
+    for (; block.row < c->N; block.row += rows_max) {
+        int64_t row = block.row;
+        block.rows = c->N - row < rows_max ? c->N - row : rows_max;
+        if (c->pieces > 1)
+            classify_by_pieces(k, c, &block, targets + row, losses + row, correct + row);
+        else
+            classify(k, c, &block, targets + row, losses + row, correct + row);
     }
 }

@@ -1,4 +1,13 @@
-/* The last linear and its loss, block of rows by block of rows: logits are never whole. */
+/* The last linear and its loss, block of rows by block of rows: logits are never whole.
+ *
+ * In pieces, each has the classes of its rows of the weight, and its own logits of the same rows of
+ * predictions; three steps go over all pieces, and between two of them a row's numbers of all pieces
+ * are brought together: the largest logit of each and the target's, then the sums of exponentials.
+ * Last, the gradient of the input is a sum over pieces (piece_sum.h).
+ *
+ * What decides the bits: how many rows are computed at once, and the pieces. Rows follow from
+ * logits_bytes_max and the whole Vp, so they are the same whoever holds how many pieces; together all
+ * pieces' logits of a block are within it. */
 #ifndef ROOST_WORKER_MODEL_CLASSIFIER_H
 #define ROOST_WORKER_MODEL_CLASSIFIER_H
 
@@ -8,6 +17,7 @@ struct classifier {
     int64_t N;             /* predictions */
     int64_t C;             /* inputs of the linear */
     int64_t V;             /* classes */
+    uint32_t pieces;       /* of the classes, Vp / pieces each */
     int64_t Vp;            /* rows of the weight; the padding has no probability and no gradient */
     const element *input;  /* (N,C) */
     const element *weight; /* (Vp,C) */
@@ -18,8 +28,10 @@ struct classifier {
     float *dbias;          /* (Vp) += or NULL */
 };
 
-/* Bytes of one block of logits, `scratch` below: at most logits_bytes_max or one row. */
-uint64_t classifier_scratch_bytes(const struct kernels *k, int64_t N, int64_t Vp,
+/* Bytes of `scratch` below: one block of logits, at most logits_bytes_max or one row; in pieces also
+ * a few numbers a row and piece, and log2 pieces arrays as large as the input's rows of a block. Only
+ * N to pieces are read. */
+uint64_t classifier_scratch_bytes(const struct kernels *k, const struct classifier *c,
                                   uint64_t logits_bytes_max);
 
 /* losses (N), correct (N), and the gradients above. */

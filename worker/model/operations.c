@@ -2,6 +2,7 @@
 
 #include "common/elementary.h"
 #include "worker/model/classifier.h"
+#include "worker/model/piece_sum.h"
 
 /* ---- what they share ---- */
 
@@ -106,47 +107,156 @@ static void rmsnorm_backward(const struct act_arrays *a, const struct model_oper
                         weights(a, o, GAMMA), a->N, width(a, o->in));
 }
 
-/* ---- linear ---- */
+/* ---- linear, in pieces or as a whole (common/model/pieces.h) ---- */
 
 enum { WEIGHT, BIAS };
 
-static void linear_forward(const struct act_arrays *a, const struct model_operation *o)
+static uint32_t pieces(const struct act_arrays *act, uint8_t array)
 {
-    const struct kernels *k = a->call->k;
-    const element *in = a->arrays[o->in], *weight = weights(a, o, WEIGHT),
-                  *bias = weights(a, o, BIAS);
-    element *out = a->arrays[o->out];
-    uint8_t gelu_of = a->unit->arrays[o->out].gelu_of;
-    int64_t I = width(a, o->in), O = width(a, o->out);
-    if (gelu_of != MODEL_NO_ARRAY)
-        k->linear_gelu_forward(k, out, a->arrays[gelu_of], in, weight, bias, a->N, I, O);
-    else if (o->with != MODEL_NO_ARRAY)
-        k->linear_add_forward(k, out, a->arrays[o->with], in, weight, bias, a->N, I, O);
-    else
-        k->linear_forward(k, out, in, weight, bias, a->N, I, O);
+    return act->unit->arrays[array].pieces;
 }
 
+/* The products of a linear: how many, of which shape, and how far the arrays of one are from those
+ * of the next, in elements. By rows all have one input, by columns one output, their sum. */
+struct products {
+    const struct act_arrays *act;
+    const struct model_operation *operation;
+    uint32_t by_rows, by_cols; /* at least one of them is 1: the linear is whole if both are */
+    int64_t I, O;
+    int64_t in, out, weight, bias;
+};
+
+static struct products products_of(const struct act_arrays *a, const struct model_operation *o)
+{
+    struct products p = {a, o, .by_rows = pieces(a, o->out), .by_cols = pieces(a, o->in)};
+    check(p.by_rows == 1 || p.by_cols == 1);
+    p.I = width(a, o->in) / p.by_cols;
+    p.O = width(a, o->out) / p.by_rows;
+    p.weight = p.I * p.O;
+    if (p.by_cols > 1)
+        p.in = a->N * p.I;
+    if (p.by_rows > 1) {
+        p.out = a->N * p.O;
+        p.bias = p.O;
+    }
+    return p;
+}
+
+/* The array from an element on; NULL stays NULL. */
+static element *from(const struct products *p, const element *array, int64_t index)
+{
+    return array != NULL ? kernels_at(p->act->call->k, array, index) : NULL;
+}
+
+static void product_forward(const void *context, uint32_t piece, element *out)
+{
+    const struct products *p = context;
+    const struct act_arrays *a = p->act;
+    const struct model_operation *o = p->operation;
+    a->call->k->linear_forward(a->call->k, out, from(p, a->arrays[o->in], piece * p->in),
+                               from(p, weights(a, o, WEIGHT), piece * p->weight), NULL, a->N, p->I,
+                               p->O);
+}
+
+static void product_backward(const void *context, uint32_t piece, element *din)
+{
+    const struct products *p = context;
+    const struct act_arrays *a = p->act;
+    const struct model_operation *o = p->operation;
+    a->call->k->linear_backward_input(a->call->k, din, from(p, gradient(a, o->out), piece * p->out),
+                                      from(p, weights(a, o, WEIGHT), piece * p->weight), a->N, p->I,
+                                      p->O);
+}
+
+/* One product, with all that follows it. */
+static void forward_alone(const struct products *p, uint32_t piece)
+{
+    const struct act_arrays *a = p->act;
+    const struct kernels *k = a->call->k;
+    const struct model_operation *o = p->operation;
+    const element *in = a->arrays[o->in],
+                  *weight = from(p, weights(a, o, WEIGHT), piece * p->weight),
+                  *bias = from(p, weights(a, o, BIAS), piece * p->bias);
+    element *out = from(p, a->arrays[o->out], piece * p->out);
+    uint8_t gelu_of = a->unit->arrays[o->out].gelu_of;
+    if (gelu_of != MODEL_NO_ARRAY)
+        k->linear_gelu_forward(k, out, from(p, a->arrays[gelu_of], piece * p->out), in, weight,
+                               bias, a->N, p->I, p->O);
+    else if (o->with != MODEL_NO_ARRAY)
+        k->linear_add_forward(k, out, a->arrays[o->with], in, weight, bias, a->N, p->I, p->O);
+    else
+        k->linear_forward(k, out, in, weight, bias, a->N, p->I, p->O);
+}
+
+/* By columns: first the sum of the pieces that are here, then what follows the whole sum. */
+static void forward_by_cols(const struct products *p)
+{
+    const struct act_arrays *a = p->act;
+    const struct kernels *k = a->call->k;
+    const struct model_operation *o = p->operation;
+    element *out = a->arrays[o->out];
+    const element *bias = weights(a, o, BIAS);
+    piece_sum(k, out, a->scratch, p->by_cols, a->N * p->O, product_forward, p);
+    if (bias != NULL || o->with != MODEL_NO_ARRAY)
+        k->linear_finish(k, out, a->arrays[o->with], out, bias, a->N, p->O);
+}
+
+static void linear_forward(const struct act_arrays *a, const struct model_operation *o)
+{
+    struct products p = products_of(a, o);
+    if (p.by_cols > 1) {
+        check(a->unit->arrays[o->out].gelu_of == MODEL_NO_ARRAY);
+        forward_by_cols(&p);
+        return;
+    }
+    check(p.by_rows == 1 || o->with == MODEL_NO_ARRAY);
+    for (uint32_t piece = 0; piece < p.by_rows; piece++)
+        forward_alone(&p, piece);
+}
+
+/* The bias of what is summed over pieces has one gradient: piece 0 adds it. */
 static void linear_backward_weights(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    k->linear_backward_weight(k, gradients(a, o, WEIGHT), gradients(a, o, BIAS),
-                              gradient(a, o->out), a->arrays[o->in], a->N, width(a, o->in),
-                              width(a, o->out));
+    struct products p = products_of(a, o);
+    for (uint32_t piece = 0; piece < p.by_rows * p.by_cols; piece++) {
+        float *bias = gradients(a, o, BIAS);
+        bool has_bias = bias != NULL && (p.by_cols == 1 || piece == 0);
+        k->linear_backward_weight(k, gradients(a, o, WEIGHT) + piece * p.weight,
+                                  has_bias ? bias + piece * p.bias : NULL,
+                                  from(&p, gradient(a, o->out), piece * p.out),
+                                  from(&p, a->arrays[o->in], piece * p.in), a->N, p.I, p.O);
+    }
 }
 
 static void linear_backward_input(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
+    struct products p = products_of(a, o);
     element *din = gradient(a, o->in);
     uint8_t gelu_of = a->unit->arrays[o->in].gelu_of;
-    int64_t I = width(a, o->in), O = width(a, o->out);
     if (din == NULL)
         return;
-    if (gelu_of != MODEL_NO_ARRAY)
-        k->linear_gelu_backward_input(k, din, gradient(a, o->out), weights(a, o, WEIGHT),
-                                      a->arrays[gelu_of], a->N, I, O);
-    else
-        k->linear_backward_input(k, din, gradient(a, o->out), weights(a, o, WEIGHT), a->N, I, O);
+    if (p.by_rows > 1) {
+        check(gelu_of == MODEL_NO_ARRAY);
+        piece_sum(k, din, a->scratch, p.by_rows, a->N * p.I, product_backward, &p);
+        return;
+    }
+    for (uint32_t piece = 0; piece < p.by_cols; piece++)
+        if (gelu_of != MODEL_NO_ARRAY)
+            k->linear_gelu_backward_input(k, from(&p, din, piece * p.in), gradient(a, o->out),
+                                          from(&p, weights(a, o, WEIGHT), piece * p.weight),
+                                          from(&p, a->arrays[gelu_of], piece * p.in), a->N, p.I,
+                                          p.O);
+        else
+            product_backward(&p, piece, from(&p, din, piece * p.in));
+}
+
+static uint64_t linear_scratch_bytes(const struct act_arrays *a, const struct model_operation *o)
+{
+    struct products p = products_of(a, o);
+    return p.by_rows > 1 ? piece_sum_bytes(a->call->k, p.by_rows, a->N * p.I)
+                         : piece_sum_bytes(a->call->k, p.by_cols, a->N * p.O);
 }
 
 /* ---- rope, in place ---- */
@@ -155,6 +265,17 @@ static void linear_backward_input(const struct act_arrays *a, const struct model
 static int64_t head_channels(const struct act_arrays *a, const struct model_operation *o)
 {
     return width(a, o->in) / (o->heads + 2 * o->kv_heads);
+}
+
+/* A piece's heads: pieces lie one after another, as samples do. */
+struct heads {
+    int64_t B, H, G;
+};
+
+static struct heads heads_of(const struct act_arrays *a, const struct model_operation *o)
+{
+    int64_t p = pieces(a, o->in);
+    return (struct heads){p * a->call->samples, o->heads / p, o->kv_heads / p};
 }
 
 /* Pair i turns by base^(-2i/S) radians a position (Su et al. 2021, section 3.2.2). */
@@ -178,16 +299,18 @@ static void rope_forward(const struct act_arrays *a, const struct model_operatio
 {
     const struct kernels *k = a->call->k;
     const struct kernels_rope rope = rope_of(a, o);
-    k->rope_forward(k, a->arrays[o->in], &rope, a->call->samples, a->call->model->sample_tokens,
-                    head_channels(a, o) * o->heads, o->heads, o->kv_heads);
+    const struct heads h = heads_of(a, o);
+    k->rope_forward(k, a->arrays[o->in], &rope, h.B, a->call->model->sample_tokens,
+                    head_channels(a, o) * h.H, h.H, h.G);
 }
 
 static void rope_backward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
     const struct kernels_rope rope = rope_of(a, o);
-    k->rope_backward(k, gradient(a, o->in), &rope, a->call->samples, a->call->model->sample_tokens,
-                     head_channels(a, o) * o->heads, o->heads, o->kv_heads);
+    const struct heads h = heads_of(a, o);
+    k->rope_backward(k, gradient(a, o->in), &rope, h.B, a->call->model->sample_tokens,
+                     head_channels(a, o) * h.H, h.H, h.G);
 }
 
 /* ---- attention: statistics are the logarithms of each row's sum ---- */
@@ -200,39 +323,44 @@ static uint32_t attention_statistics(const struct model_operation *o)
 static uint64_t attention_scratch_bytes(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    return k->attention_scratch_bytes(k, a->call->model->sample_tokens, width(a, o->out), o->heads);
+    return k->attention_scratch_bytes(k, a->call->model->sample_tokens,
+                                      width(a, o->out) / pieces(a, o->out), heads_of(a, o).H);
 }
 
 static void attention_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
+    const struct heads h = heads_of(a, o);
     k->attention_forward(k, a->arrays[o->out], a->statistics[o - a->unit->operations], a->scratch,
-                         a->arrays[o->in], true, a->call->samples, a->call->model->sample_tokens,
-                         width(a, o->out), o->heads, o->kv_heads);
+                         a->arrays[o->in], true, h.B, a->call->model->sample_tokens,
+                         width(a, o->out) / pieces(a, o->out), h.H, h.G);
 }
 
 static void attention_backward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
+    const struct heads h = heads_of(a, o);
     k->attention_backward(k, gradient(a, o->in), a->scratch, gradient(a, o->out), a->arrays[o->out],
-                          a->statistics[o - a->unit->operations], a->arrays[o->in], true,
-                          a->call->samples, a->call->model->sample_tokens, width(a, o->out),
-                          o->heads, o->kv_heads);
+                          a->statistics[o - a->unit->operations], a->arrays[o->in], true, h.B,
+                          a->call->model->sample_tokens, width(a, o->out) / pieces(a, o->out), h.H,
+                          h.G);
 }
 
-/* ---- activations: swiglu, and two in place ---- */
+/* ---- activations: swiglu, whose pieces lie as rows do, and two in place ---- */
 
 static void swiglu_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    k->swiglu_forward(k, a->arrays[o->out], a->arrays[o->in], a->N, width(a, o->out));
+    int64_t p = pieces(a, o->out);
+    k->swiglu_forward(k, a->arrays[o->out], a->arrays[o->in], p * a->N, width(a, o->out) / p);
 }
 
 static void swiglu_backward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    k->swiglu_backward(k, gradient(a, o->in), gradient(a, o->out), a->arrays[o->in], a->N,
-                       width(a, o->out));
+    int64_t p = pieces(a, o->out);
+    k->swiglu_backward(k, gradient(a, o->in), gradient(a, o->out), a->arrays[o->in], p * a->N,
+                       width(a, o->out) / p);
 }
 
 static void relu_forward(const struct act_arrays *a, const struct model_operation *o)
@@ -263,25 +391,29 @@ static void tanh_backward(const struct act_arrays *a, const struct model_operati
 
 /* ---- classifier ---- */
 
+static struct classifier classifier_of(const struct act_arrays *a, const struct model_operation *o)
+{
+    return (struct classifier){.N = a->N,
+                               .C = width(a, o->in),
+                               .V = parameter_of(a, o)->shape[0],
+                               .Vp = parameter_of(a, o)->rows,
+                               .pieces = parameter_of(a, o)->pieces};
+}
+
 static uint64_t classifier_bytes(const struct act_arrays *a, const struct model_operation *o)
 {
-    return classifier_scratch_bytes(a->call->k, a->N, parameter_of(a, o)->rows,
-                                    a->call->logits_bytes_max);
+    const struct classifier c = classifier_of(a, o);
+    return classifier_scratch_bytes(a->call->k, &c, a->call->logits_bytes_max);
 }
 
 static void classifier_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct unit_call *call = a->call;
-    struct classifier c = {
-        .N = a->N,
-        .C = width(a, o->in),
-        .V = parameter_of(a, o)->shape[0],
-        .Vp = parameter_of(a, o)->rows,
-        .input = a->arrays[o->in],
-        .weight = weights(a, o, WEIGHT),
-        .bias = weights(a, o, BIAS),
-        .dloss = (float)(1.0 / call->model->sample_tokens),
-    };
+    struct classifier c = classifier_of(a, o);
+    c.input = a->arrays[o->in];
+    c.weight = weights(a, o, WEIGHT);
+    c.bias = weights(a, o, BIAS);
+    c.dloss = (float)(1.0 / call->model->sample_tokens);
     if (call->training) {
         c.dinput = gradient(a, o->in);
         c.dweight = gradients(a, o, WEIGHT);
@@ -294,6 +426,7 @@ static void classifier_forward(const struct act_arrays *a, const struct model_op
 void operation_logits(const struct act_arrays *a, const struct model_operation *o, element *logits)
 {
     const struct kernels *k = a->call->k;
+    check(parameter_of(a, o)->pieces == 1);
     k->linear_forward(k, logits, a->arrays[o->in], weights(a, o, WEIGHT), weights(a, o, BIAS), a->N,
                       width(a, o->in), parameter_of(a, o)->rows);
 }
@@ -302,7 +435,8 @@ const struct operation_code operation_codes[MODEL_OPERATIONS_COUNT] = {
     [MODEL_EMBEDDING] = {embedding_forward, embedding_backward, NULL, NULL, NULL},
     [MODEL_LAYERNORM] = {layernorm_forward, NULL, layernorm_backward, layernorm_statistics, NULL},
     [MODEL_RMSNORM] = {rmsnorm_forward, NULL, rmsnorm_backward, rmsnorm_statistics, NULL},
-    [MODEL_LINEAR] = {linear_forward, linear_backward_weights, linear_backward_input, NULL, NULL},
+    [MODEL_LINEAR] = {linear_forward, linear_backward_weights, linear_backward_input, NULL,
+                      linear_scratch_bytes},
     [MODEL_ROPE] = {rope_forward, NULL, rope_backward, NULL, NULL},
     [MODEL_ATTENTION] = {attention_forward, NULL, attention_backward, attention_statistics,
                          attention_scratch_bytes},

@@ -1,0 +1,124 @@
+#include "common/model/pieces.h"
+
+/* ---- which ---- */
+
+static struct model_parameter *weight_of(struct model *model, const struct model_unit *unit,
+                                         const struct model_operation *operation)
+{
+    return &model->parameters[model->uses[unit->use_first + operation->use].parameter];
+}
+
+static void make_whole(struct model *model, const struct model_unit *unit,
+                       const struct model_operation *operation)
+{
+    uint32_t first = unit->use_first + operation->use;
+    for (uint32_t use = first; use < first + operation->uses_count; use++)
+        model->parameters[model->uses[use].parameter].pieces = 1;
+}
+
+static bool is_split(const struct model_parameter *weight, enum model_split split)
+{
+    return weight->split == split && weight->pieces > 1;
+}
+
+/* What it makes is in pieces when what it is given is. */
+static bool keeps_pieces(enum model_operation_kind kind)
+{
+    return kind == MODEL_ROPE || kind == MODEL_ATTENTION || kind == MODEL_SWIGLU ||
+           kind == MODEL_RELU || kind == MODEL_TANH;
+}
+
+/* From last to first: linears whose pieces nobody eats are whole. */
+static void look_back(struct model *model)
+{
+    bool next_eats = false;
+    for (uint32_t u = model->units_count; u-- > 0;) {
+        const struct model_unit *unit = &model->units[u];
+        bool eaten[MODEL_UNIT_ARRAYS_MAX] = {[MODEL_OUT] = next_eats};
+        for (uint32_t i = unit->operations_count; i-- > 0;) {
+            const struct model_operation *o = &unit->operations[i];
+            const struct model_parameter *weight = weight_of(model, unit, o);
+            bool linear = o->kind == MODEL_LINEAR;
+            if ((linear && is_split(weight, MODEL_SPLIT_ROWS) && !eaten[o->out]) ||
+                (o->kind == MODEL_CLASSIFIER && is_split(weight, MODEL_SPLIT_COLS)))
+                make_whole(model, unit, o);
+            if (linear || keeps_pieces(o->kind))
+                eaten[o->in] = linear ? is_split(weight, MODEL_SPLIT_COLS) : eaten[o->out];
+        }
+        next_eats = eaten[MODEL_IN];
+    }
+}
+
+/* From first to last: arrays in pieces; linears that would eat some and get none are whole. */
+static void look_forward(struct model *model)
+{
+    uint8_t handed_on = 1;
+    for (uint32_t u = 0; u < model->units_count; u++) {
+        struct model_unit *unit = &model->units[u];
+        for (uint32_t i = 0; i < unit->arrays_count; i++)
+            unit->arrays[i].pieces = 1;
+        unit->arrays[MODEL_IN].pieces = handed_on;
+        for (uint32_t i = 0; i < unit->operations_count; i++) {
+            const struct model_operation *o = &unit->operations[i];
+            struct model_array *in = &unit->arrays[o->in], *out = &unit->arrays[o->out];
+            const struct model_parameter *weight = weight_of(model, unit, o);
+            if (o->kind == MODEL_LINEAR && is_split(weight, MODEL_SPLIT_COLS) && in->pieces == 1)
+                make_whole(model, unit, o);
+            if (keeps_pieces(o->kind))
+                out->pieces = in->pieces;
+            else if (o->kind == MODEL_LINEAR && is_split(weight, MODEL_SPLIT_ROWS))
+                out->pieces = unit->arrays[out->gelu_of].pieces = (uint8_t)weight->pieces;
+        }
+        handed_on = unit->arrays[MODEL_OUT].pieces;
+    }
+}
+
+enum err pieces_choose(struct model *model, struct reason *reason)
+{
+    uint32_t pieces = model->settings.pieces > 1 ? model->settings.pieces : 1;
+    for (uint32_t i = 0; i < model->parameters_count; i++) {
+        struct model_parameter *parameter = &model->parameters[i];
+        if (!parameter->cut_for_meshes || parameter->split == MODEL_SPLIT_NONE)
+            continue;
+        if (parameter->split_pieces % pieces != 0)
+            return reason_set(reason, ERR_INVALID,
+                              "train.pieces (%u) must divide the %u pieces that %s can be cut in",
+                              pieces, parameter->split_pieces, parameter->name);
+        parameter->pieces = pieces;
+    }
+    look_back(model);
+    look_forward(model);
+    return ERR_OK;
+}
+
+/* ---- where ---- */
+
+uint32_t pieces_cols(const struct model_parameter *parameter)
+{
+    return parameter->split == MODEL_SPLIT_COLS ? parameter->cols / parameter->pieces
+                                                : parameter->cols;
+}
+
+/* The row of the worker's storage. Groups that are joined, and each of the others, are cut in pieces
+ * by themselves. */
+static uint64_t row_in_pieces(const struct model_parameter *parameter, uint32_t row)
+{
+    uint32_t pieces = parameter->pieces, group = parameter->rows / parameter->split_groups;
+    uint32_t joined = parameter->split_joined * group;
+    uint32_t begin = row < joined ? 0 : row / group * group;
+    uint32_t share = (row < joined ? joined : group) / pieces; /* of a piece */
+    return (uint64_t)(row - begin) / share * (parameter->rows / pieces) + begin / pieces +
+           (row - begin) % share;
+}
+
+uint64_t pieces_row_offset(const struct model *model, uint32_t chunk, uint32_t r)
+{
+    const struct model_chunk *c = &model->chunks[chunk];
+    const struct model_parameter *parameter = &model->parameters[c->parameter];
+    uint32_t cols = pieces_cols(parameter);
+    if (parameter->pieces <= 1)
+        return model_row_offset(model, chunk, r);
+    if (parameter->split == MODEL_SPLIT_ROWS)
+        return row_in_pieces(parameter, c->row + r) * cols + c->col;
+    return ((uint64_t)(c->col / cols) * parameter->rows + c->row + r) * cols + c->col % cols;
+}

@@ -1,0 +1,35 @@
+/* Pieces: which parameters and activations of a model a worker has in pieces, and how they lie.
+ *
+ * `train.pieces: p` fixes the arithmetic of 1-D tensor parallelism before there is any: a layer that
+ * the grid splits (rule 1 in common/model/model.h) is computed as p products of fixed shape, and
+ * sums over them are taken in the one tree of common/tree.h. Who holds p/T consecutive pieces holds
+ * a subtree, so the bits are the same for every T.
+ *
+ * Splits come in pairs: a linear split by rows makes activations in pieces, what follows computes on
+ * each piece alone, and a linear split by columns eats them: its products are summed. Where the
+ * grid leaves one of a pair whole, because its unit is small, both are whole. So is an mlp's last
+ * linear when it would be split by columns, and the one before it. What is split by rows over the
+ * vocabulary is in pieces for the classifier; the embedding copies rows of it, whichever piece they
+ * are in.
+ *
+ * How it lies. On the wire and in servers nothing changes. In a worker's memory a parameter in pieces
+ * is piece-major: each piece packed, row-major, with the leading dimension that it has in every tensor
+ * degree. A piece of rows is the piece's rows of each group, in the groups' order: its heads of
+ * queries, keys and values are one product. An activation in pieces is (p, N, width / p). */
+#ifndef ROOST_COMMON_MODEL_PIECES_H
+#define ROOST_COMMON_MODEL_PIECES_H
+
+#include "common/model/model.h"
+
+/* Fills `pieces` of all parameters and arrays. ERR_INVALID: settings.pieces does not divide what is
+ * split. */
+enum err pieces_choose(struct model *model, struct reason *reason) MUST_USE;
+
+/* Where the chunk's row r begins in a worker's storage of the parameter, in weights; its `cols`
+ * weights are contiguous there. */
+uint64_t pieces_row_offset(const struct model *model, uint32_t chunk, uint32_t r);
+
+/* Columns of a worker's storage: rows of a chunk with as many follow one another. */
+uint32_t pieces_cols(const struct model_parameter *parameter);
+
+#endif
