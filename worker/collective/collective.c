@@ -317,3 +317,26 @@ struct collective_traffic collective_bytes(const struct collective *collective, 
     }
     return traffic;
 }
+
+/* ---- where it lies ---- */
+
+static size_t place_bytes(const struct collective_schedule *schedule, uint32_t element_bytes)
+{
+    return ((size_t)schedule->scratch_elements * element_bytes + 63) / 64 * 64;
+}
+
+size_t collective_scratch_bytes(const struct collective_schedule *schedule, uint32_t element_bytes)
+{
+    return schedule->scratch_places * place_bytes(schedule, element_bytes);
+}
+
+uint8_t *collective_at(const struct collective_memory *memory,
+                       const struct collective_schedule *schedule,
+                       const struct collective_step *step, uint32_t place)
+{
+    bool apart = memory->output != NULL && step->act != COLLECTIVE_SEND;
+    uint8_t *array = apart ? memory->output : memory->array;
+    if (place > 0)
+        return memory->scratch + (place - 1) * place_bytes(schedule, memory->element_bytes);
+    return step->range.count == 0 ? array : array + step->range.first * memory->element_bytes;
+}

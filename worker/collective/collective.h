@@ -20,6 +20,7 @@
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -95,6 +96,19 @@ void collective_plan(const struct collective *collective, uint32_t rank,
 
 /* The range that is that rank's. */
 struct collective_range collective_range(const struct collective *collective, uint32_t rank);
+
+/* What a schedule works on. */
+struct collective_memory {
+    void *array;
+    void *output;     /* of an all-to-all; else NULL */
+    uint8_t *scratch; /* collective_scratch_bytes(), from a multiple of 64 on */
+    uint32_t element_bytes;
+};
+size_t collective_scratch_bytes(const struct collective_schedule *schedule, uint32_t element_bytes);
+/* Where the step's range lies, in the array or in that scratch place. */
+uint8_t *collective_at(const struct collective_memory *memory,
+                       const struct collective_schedule *schedule,
+                       const struct collective_step *step, uint32_t place);
 
 static inline bool collective_receives(const struct collective_step *step)
 {

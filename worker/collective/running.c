@@ -179,12 +179,9 @@ static uint8_t *memory_at(const struct running *running, const struct collective
                           uint32_t place)
 {
     const struct running_work *work = &running->work;
-    if (place > 0)
-        return running->scratch + (place - 1) * aligned((size_t)running->schedule.scratch_elements *
-                                                        work->element_bytes);
-    bool apart = work->output != NULL && step->act != COLLECTIVE_SEND;
-    uint8_t *array = apart ? work->output : work->array;
-    return step->range.count == 0 ? array : array + step->range.first * work->element_bytes;
+    const struct collective_memory memory = {work->array, work->output, running->scratch,
+                                             work->element_bytes};
+    return collective_at(&memory, &running->schedule, step, place);
 }
 
 static uint64_t bytes_of(const struct running *running, const struct collective_step *step)

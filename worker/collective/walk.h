@@ -1,0 +1,24 @@
+/* Does a collective with a carrier whose calls wait, and that knows bytes by name: what a rank gives
+ * in a round, anybody may take, as in an outbox (worker/peers.h). The steps in their order; what keeps
+ * time, names the collective and finds out whom to blame is the carrier. */
+#ifndef ROOST_WORKER_COLLECTIVE_WALK_H
+#define ROOST_WORKER_COLLECTIVE_WALK_H
+
+#include "worker/collective/running.h"
+
+struct walk_carrier {
+    /* This member's bytes of the round, once a round; they are copied. */
+    enum err (*give)(void *context, uint32_t round, const void *bytes, size_t count);
+    /* Waits for that rank's. */
+    enum err (*take)(void *context, uint32_t rank, uint32_t round, void *ret_bytes, size_t count);
+    void *context;
+};
+
+/* The memory that walk_collective() works in. */
+size_t walk_bytes(const struct collective *collective, uint32_t rank, uint32_t element_bytes);
+/* `work` is that of running_begin(), checked, its deadline the carrier's affair; `memory` begins at a
+ * multiple of 64. The carrier's first error ends it. */
+enum err walk_collective(const struct running_work *work, uint32_t rank,
+                         const struct walk_carrier *carrier, void *memory) MUST_USE;
+
+#endif
