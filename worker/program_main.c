@@ -11,6 +11,7 @@
 #include "worker/plan.h"
 #include "worker/program/draw.h"
 #include "worker/program/mesh.h"
+#include "worker/stream.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -216,6 +217,7 @@ struct planned {
     struct program program;
     struct simulate_result result;
     struct plan_bytes *places; /* (places) of all their lanes */
+    double step, step_ideal;   /* ticks of a step, in a stream of them */
     uint32_t slots;            /* of the node */
 };
 
@@ -374,6 +376,31 @@ static void multiply(struct plan_bytes *bytes, uint32_t lanes, uint32_t leases)
     bytes->host *= leases; /* at most: what was sent for each */
 }
 
+/* Of the later half of steps, which the beginning is far from; the ideal is that of the busiest
+ * place. */
+static enum err simulate_stream(const struct simulate_options *simulate, struct planned *planned)
+{
+    enum { STEPS = 16 };
+    const struct program *program = &planned->program;
+    uint32_t lanes[PROGRAM_UNITS_MAX];
+    uint64_t ends[STEPS], busiest = 0;
+    const struct stream_options options = {
+        .simulate = simulate,
+        .lanes = lanes,
+        .delay = spec_place_leases(&planned->spec) - 1,
+        .nodes = (planned->spec.train.slots + planned->slots - 1) / planned->slots,
+        .steps = STEPS};
+    for (uint32_t p = 0; p < program->places_count; p++) {
+        const struct simulate_place *place = &planned->result.places[p];
+        lanes[p] = lanes_of(planned, p);
+        busiest = place->busy > busiest ? place->busy : busiest;
+    }
+    TRY(stream_simulate(program, &options, ends));
+    planned->step = (double)(ends[STEPS - 1] - ends[STEPS / 2 - 1]) / (STEPS / 2);
+    planned->step_ideal = (double)busiest * options.nodes;
+    return ERR_OK;
+}
+
 static enum err simulate(const struct arguments *arguments, struct planned *planned)
 {
     uint32_t units = planned->model.units_count;
@@ -396,6 +423,8 @@ static enum err simulate(const struct arguments *arguments, struct planned *plan
     if (planned->places == NULL)
         return ERR_NOMEM;
     planned->mesh.places = planned->program.places_count;
+    if (spec_place_leases(&planned->spec) > 1 && planned->program.places_count > 1)
+        TRY(simulate_stream(&options, planned));
     for (uint32_t p = 0; p < planned->program.places_count; p++) {
         TRY(plan_place(&planned->plan, &planned->program, &planned->result, p,
                        &planned->places[p]));
@@ -421,9 +450,9 @@ static enum err make_plan(const struct arguments *arguments, struct planned *pla
 /* ---- saying it ---- */
 
 /* Forwards of a place, or seconds. */
-static double in_words(const struct arguments *arguments, const struct planned *planned)
+static double in_words(const struct arguments *arguments, double ticks)
 {
-    return (double)planned->result.time / (arguments->uniform ? PLAN_FORWARD_TICKS : 1e9);
+    return ticks / (arguments->uniform ? PLAN_FORWARD_TICKS : 1e9);
 }
 
 static uint64_t sum_of(const struct planned *planned, size_t offset)
@@ -472,7 +501,7 @@ static enum err print_json(const struct arguments *arguments, const struct plann
     json_member_text(&writer, "schedule", schedule_text(arguments, planned).text);
     json_member_uint(&writer, "slots", planned->program.slots);
     json_member_uint(&writer, "microbatches", planned->program.microbatches);
-    json_member_real(&writer, "time", in_words(arguments, planned));
+    json_member_real(&writer, "time", in_words(arguments, (double)planned->result.time));
     json_member_real(&writer, "idle_share", simulate_idle_share(&planned->result));
     json_put_key(&writer, "stored");
     json_put_array(&writer);
@@ -484,6 +513,10 @@ static enum err print_json(const struct arguments *arguments, const struct plann
     for (uint32_t p = 0; p < planned->program.places_count; p++)
         json_put_uint(&writer, lanes_of(planned, p));
     json_put_end(&writer);
+    if (planned->step > 0) {
+        json_member_real(&writer, "step_time", in_words(arguments, planned->step));
+        json_member_real(&writer, "step_ideal", in_words(arguments, planned->step_ideal));
+    }
     json_member_uint(&writer, "peer_bytes", simulate_peer_bytes(&planned->result));
     json_member_uint(&writer, "pulled_bytes", sum_of(planned, offsetof(struct plan_bytes, pulled)));
     json_member_uint(&writer, "pushed_bytes", sum_of(planned, offsetof(struct plan_bytes, pushed)));
@@ -505,9 +538,13 @@ static enum err print_text(const struct arguments *arguments, const struct plann
     TRY(program_print(&planned->program, &text));
     fwrite(text.data, 1, text.bytes, stdout);
     fprintf(stderr, "%s: time %g%s, idle share %.3f, %" PRIu64 " bytes between places\n",
-            schedule_text(arguments, planned).text, in_words(arguments, planned),
-            arguments->uniform ? "" : " s", simulate_idle_share(&planned->result),
-            simulate_peer_bytes(&planned->result));
+            schedule_text(arguments, planned).text,
+            in_words(arguments, (double)planned->result.time), arguments->uniform ? "" : " s",
+            simulate_idle_share(&planned->result), simulate_peer_bytes(&planned->result));
+    if (planned->step > 0)
+        fprintf(stderr, "without a flush: a step takes %g%s, %g if no place waited\n",
+                in_words(arguments, planned->step), arguments->uniform ? "" : " s",
+                in_words(arguments, planned->step_ideal));
     for (uint32_t p = 0; p < planned->program.places_count; p++)
         fprintf(
             stderr,
@@ -525,8 +562,9 @@ static enum err draw(const struct arguments *arguments, const struct planned *pl
 {
     scoped(buf_release) struct buf svg = {0};
     char caption[80];
-    snprintf(caption, sizeof caption, "time %g%s, idle %.1f %%", in_words(arguments, planned),
-             arguments->uniform ? "" : " s", 100 * simulate_idle_share(&planned->result));
+    snprintf(caption, sizeof caption, "time %g%s, idle %.1f %%",
+             in_words(arguments, (double)planned->result.time), arguments->uniform ? "" : " s",
+             100 * simulate_idle_share(&planned->result));
     TRY(draw_program(&planned->program, &planned->result, caption, &svg));
     return file_write_atomic(&file_ops_real, arguments->svg, 0644, buf_slice(&svg), reason);
 }

@@ -15,28 +15,6 @@ void turn_release(struct turn *turn)
     thread_mutex_release(&turn->mutex);
 }
 
-/* ---- activations ---- */
-
-static uint32_t after(uint32_t stored, enum act act)
-{
-    return act == ACT_F ? stored + 1 : act == ACT_B || act == ACT_W ? stored - 1 : stored;
-}
-
-struct turn_room turn_room(const struct program_place *place)
-{
-    struct turn_room room = {0};
-    const struct program_row *first = NULL;
-    for (uint32_t i = 0, stored = 0; i < place->rows_count; i++) {
-        const struct program_row *row = &place->rows[i];
-        stored = after(stored, row->act);
-        room.most = stored > room.most ? stored : room.most;
-        if (first == NULL && row->act == ACT_F)
-            first = row;
-        room.each += row->act == ACT_F && row->microbatch == first->microbatch ? 1 : 0;
-    }
-    return room;
-}
-
 /* ---- who is next ---- */
 
 /* Whether an older ticket is computed, or wants the turn now. */
@@ -118,19 +96,12 @@ void turn_take(struct turn *turn, uint32_t lane)
     thread_unlock(&turn->mutex);
 }
 
-/* What a microbatch passed is sent on before anything else is computed. */
-static bool goes_on(const struct turn_lane *lane, const struct program_row *row)
-{
-    bool computes = row->act == ACT_E || after(1, row->act) != 1 || row->act == ACT_I;
-    return !computes || (row->act == lane->act && row->microbatch == lane->microbatch);
-}
-
 void turn_begin_row(struct turn *turn, uint32_t number, const struct program_row *row,
                     struct turn_room room)
 {
     thread_lock(&turn->mutex);
     struct turn_lane *lane = &turn->lanes[number];
-    bool next = !goes_on(lane, row);
+    bool next = !turn_goes_on(lane->act, lane->microbatch, row);
     bool early = next && row->act == ACT_F && is_early(turn, lane, room);
     if (early || (next && has_older(turn, lane, true))) {
         give_locked(turn);
@@ -154,8 +125,8 @@ void turn_end_row(struct turn *turn, uint32_t number, const struct program_row *
     uint64_t ns = time_now_ns() - lane->begun_ns;
     if (act == ACT_F && ns > turn->longest_ns)
         turn->longest_ns = ns;
-    lane->stored = after(lane->stored, act);
-    if (after(1, act) < 1) {
+    lane->stored = turn_stored(lane->stored, act);
+    if (turn_stored(1, act) < 1) {
         turn->in_vain = false;
         thread_wake_all(&turn->changed);
     }

@@ -12,18 +12,11 @@
 #ifndef ROOST_WORKER_TURN_H
 #define ROOST_WORKER_TURN_H
 
-#include "common/program/program.h"
 #include "common/thread.h"
 #include "worker/agent_effects.h"
+#include "worker/turn_rules.h"
 
 enum { TURN_PATIENCE = 64 /* forwards: more than pass between a forward and its backward */ };
-
-/* A place's activations, one for each unit and microbatch: as many as it keeps at once at most, and as
- * one microbatch has. */
-struct turn_room {
-    uint32_t most, each;
-};
-struct turn_room turn_room(const struct program_place *place);
 
 struct turn {
     struct thread_mutex mutex; /* guards the rest */

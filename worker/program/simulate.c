@@ -5,16 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Values that were sent, by unit and microbatch: when they are there; 0: not sent. */
-struct mail {
-    uint64_t *outputs, *dinputs;
-};
-
 struct simulation {
     const struct program *program;
     const struct simulate_options *options;
     struct simulate_result *result;
-    struct mail mail;
+    uint64_t *mail;
     uint32_t *owners; /* (units, slots) */
     uint32_t *next;   /* (places) rows */
     uint64_t *clocks; /* (places) */
@@ -22,19 +17,13 @@ struct simulation {
 
 static void simulation_release(struct simulation *s)
 {
-    free(s->mail.outputs);
-    free(s->mail.dinputs);
+    free(s->mail);
     free(s->owners);
     free(s->next);
     free(s->clocks);
 }
 
 /* ---- time ---- */
-
-static size_t cell(const struct program *program, uint32_t unit, uint32_t microbatch)
-{
-    return (size_t)unit * program->microbatches + microbatch;
-}
 
 static bool is_send(enum act act)
 {
@@ -46,20 +35,28 @@ static bool is_receive(enum act act)
     return act == ACT_RECV_F || act == ACT_RECV_B;
 }
 
-/* What a row sends or receives: bytes, and where it says when they are there. */
-struct parcel {
-    uint64_t *there;
-    uint64_t bytes;
-};
-
-static struct parcel parcel_of(const struct simulation *s, struct program_row row)
+/* By way, unit and microbatch. */
+size_t simulate_mail_count(const struct program *program)
 {
+    return (size_t)2 * program->units * program->microbatches;
+}
+
+struct simulate_parcel simulate_parcel(const struct program *program,
+                                       const struct simulate_options *options, uint64_t *mail,
+                                       struct program_row row)
+{
+    if (!is_send(row.act) && !is_receive(row.act))
+        return (struct simulate_parcel){0};
     bool forward = row.act != ACT_SEND_B && row.act != ACT_RECV_B;
     uint32_t sender = !is_receive(row.act) ? row.unit : forward ? row.unit - 1 : row.unit + 1;
-    uint64_t *mail = forward ? s->mail.outputs : s->mail.dinputs;
     uint32_t boundary = forward ? sender : sender - 1; /* the unit whose result it is, or follows */
-    return (struct parcel){.there = &mail[cell(s->program, sender, row.microbatch)],
-                           .bytes = s->options->sizes[boundary].output};
+    size_t cell = (size_t)sender * program->microbatches + row.microbatch;
+    uint64_t bytes = options->sizes[boundary].output;
+    return (struct simulate_parcel){
+        .there = &mail[cell + (forward ? 0 : (size_t)program->units * program->microbatches)],
+        .received = is_receive(row.act),
+        .bytes = bytes,
+        .ticks = options->link_bytes == 0 ? 0 : bytes * options->link_ticks / options->link_bytes};
 }
 
 uint64_t simulate_act(const struct simulate_cost *cost, enum act act)
@@ -71,16 +68,6 @@ uint64_t simulate_act(const struct simulate_cost *cost, enum act act)
     return act == ACT_I ? cost->input : act == ACT_W ? cost->weights : 0;
 }
 
-/* Every value is there later than 0, so that 0 can mean "not sent". */
-static void send(struct simulation *s, struct program_row row, uint64_t now)
-{
-    struct parcel parcel = parcel_of(s, row);
-    uint64_t way = s->options->link_bytes == 0
-                       ? 0
-                       : parcel.bytes * s->options->link_ticks / s->options->link_bytes;
-    *parcel.there = 1 + now + way;
-}
-
 /* False: the row waits for a value that is not sent yet. */
 static bool walk_row(struct simulation *s, uint32_t p)
 {
@@ -88,8 +75,8 @@ static bool walk_row(struct simulation *s, uint32_t p)
     struct program_row row = s->program->places[p].rows[s->next[p]];
     uint64_t *clock = &s->clocks[p], begin = *clock;
     uint64_t cost = simulate_act(&s->options->costs[row.unit], row.act);
-    if (is_receive(row.act)) {
-        struct parcel parcel = parcel_of(s, row);
+    struct simulate_parcel parcel = simulate_parcel(s->program, s->options, s->mail, row);
+    if (parcel.received) {
         if (*parcel.there == 0)
             return false;
         begin = *parcel.there - 1 > begin ? *parcel.there - 1 : begin;
@@ -98,8 +85,8 @@ static bool walk_row(struct simulation *s, uint32_t p)
     *clock = begin + cost;
     place->busy += cost;
     place->rows[s->next[p]++] = (struct simulate_span){begin, *clock};
-    if (is_send(row.act))
-        send(s, row, *clock);
+    if (parcel.there != NULL && !parcel.received)
+        *parcel.there = 1 + *clock + parcel.ticks;
     if (cost > 0 && *clock > s->result->time)
         s->result->time = *clock;
     return true;
@@ -202,12 +189,10 @@ static enum err alloc_result(const struct program *program, struct simulate_resu
 static enum err simulate(struct simulation *s)
 {
     const struct program *program = s->program;
-    size_t cells = (size_t)program->units * program->microbatches;
-    s->mail.outputs = calloc(cells, sizeof *s->mail.outputs);
-    s->mail.dinputs = calloc(cells, sizeof *s->mail.dinputs);
+    s->mail = calloc(simulate_mail_count(program), sizeof *s->mail);
     s->next = calloc(program->places_count, sizeof *s->next);
     s->clocks = calloc(program->places_count, sizeof *s->clocks);
-    if (s->mail.outputs == NULL || s->mail.dinputs == NULL || s->next == NULL || s->clocks == NULL)
+    if (s->mail == NULL || s->next == NULL || s->clocks == NULL)
         return ERR_NOMEM;
     TRY(program_owners(program, &s->owners));
     TRY(alloc_result(program, s->result));

@@ -24,6 +24,18 @@ struct simulate_options {
     uint64_t link_ticks;
 };
 
+/* Values that were sent: so many moments, each 1 + when the value is there; 0: it is not sent. */
+size_t simulate_mail_count(const struct program *program);
+/* What a row sends or receives. */
+struct simulate_parcel {
+    uint64_t *there; /* in the mail; NULL: it is no such row */
+    bool received;
+    uint64_t bytes, ticks; /* on its way */
+};
+struct simulate_parcel simulate_parcel(const struct program *program,
+                                       const struct simulate_options *options, uint64_t *mail,
+                                       struct program_row row);
+
 /* When a row is under way, in ticks. */
 struct simulate_span {
     uint64_t begin, end;
