@@ -34,6 +34,7 @@ ROWS = (
     ("weights streamed, GPipe, 2 stages, activation checkpointing", False),
     ("activation offload, GPipe, 4 stages", False),
     ("bf16 on the wire, 1F1B, 4 stages", False),
+    ("4 pieces, 1F1B, 2 stages", False),
     ("llama, 1F1B, 4 stages", False),
     ("mlp, 1F1B, 4 stages", False),
     ("PipeDream-2BW: a delay of 1, 4 stages", False),
