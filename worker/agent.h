@@ -10,9 +10,9 @@
  *
  * It has five parts, each with its state and its invariants in a file: membership (agent_member.h),
  * the chunk map (agent_map.h), tickets (agent_tickets.h: in lanes), leases in a mesh
- * (agent_leases.h) and traffic with the servers (agent_traffic.h). agent.c and agent_next.c put them
- * together. What the parts share is below them: the words of effects (agent_effects.h) and how long
- * to wait (agent_backoff.h). No part includes this header.
+ * (agent_leases.h) and traffic with the servers (agent_traffic.h). agent.c and agent_next.c put
+ * them together. What the parts share is below them: the words of effects (agent_effects.h) and how
+ * long to wait (agent_backoff.h). No part includes this header.
  *
  * A ticket's life: ACQUIRE -> COMPUTE starts the executor, which waits unit by unit for UNIT_READY
  * while the PULLs go out in forward order (chunks that are held at the ticket's version are not
@@ -29,7 +29,8 @@
  * weights when agent_placed() says that the place's executor is there. Pulled are the units of the
  * place, pushed is what the ticket names; COMPLETE names the place. What was produced is kept until
  * KEEP no longer names the lease: other places may ask for it, also of a member that is done (S3).
- * With a delay there are several tickets at a time, each in its lane, and each waits for itself (S9).
+ * With a delay there are several tickets at a time, each in its lane, and each waits for itself
+ * (S9).
  *
  * A chunk may move to another server while its ticket is under way (P11): a ticket that was granted
  * under a newer map, or an answer MOVED, makes the agent ask for the map. Pieces that the old owner

@@ -1,4 +1,5 @@
-/* The agent's state, and the ends of tickets and of the agent. For agent.c and agent_next.c only. */
+/* The agent's state, and the ends of tickets and of the agent. For agent.c and agent_next.c
+ * only. */
 #ifndef ROOST_WORKER_AGENT_CORE_H
 #define ROOST_WORKER_AGENT_CORE_H
 

@@ -29,8 +29,8 @@ enum agent_effect_kind {
     AGENT_DESCRIBE,   /* chunks have moved: agent_mapped() or agent_map_failed() */
     AGENT_OPEN,       /* (re)open the Exchange stream to `server`: agent_stream_up() or _lost() */
     AGENT_ACQUIRE,    /* agent_acquired() answers, with the same sequence */
-    AGENT_GENERATION, /* leases of an older `generation` are over (S8); this and the three below only
-                         in a mesh of several places */
+    AGENT_GENERATION, /* leases of an older `generation` are over (S8); this and the three below
+                         only in a mesh of several places */
     AGENT_KEEP,       /* all leases but those that `keep` names are over (S3) */
     AGENT_LEASE,      /* values are given and taken for `ticket` now, at `place` of `places` */
     AGENT_PLACES,     /* that lease, or one that is kept, has changed: the newest `places` */
@@ -84,8 +84,8 @@ struct agent_map {
     uint64_t generation; /* of the run, in which maps are numbered */
 };
 
-/* The executor ended. CANCELLED after AGENT_CANCEL; in a mesh also the errors of peers_take(). For a
- * validation ticket the sums are the result, else they are ignored. */
+/* The executor ended. CANCELLED after AGENT_CANCEL; in a mesh also the errors of peers_take(). For
+ * a validation ticket the sums are the result, else they are ignored. */
 struct agent_result {
     enum err err;
     double loss_sum;

@@ -34,8 +34,8 @@ static bool next_acquire(struct agent *agent, uint64_t now_ms, struct agent_effe
            agent_tickets_next_acquire(&agent->tickets, now_ms, &request, effect);
 }
 
-/* Neighbours may ask from the compute's first act on, so LEASE comes first; after the compute before,
- * which ends when it is cancelled. */
+/* Neighbours may ask from the compute's first act on, so LEASE comes first; after the compute
+ * before, which ends when it is cancelled. */
 static bool next_compute(struct agent *agent, struct agent_effect *effect)
 {
     uint32_t lane;

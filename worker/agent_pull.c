@@ -8,7 +8,8 @@ static bool chunk_is_held(const struct agent_held *held, const struct ticket *ti
     return held->generation == ticket->generation && held->version == ticket->version;
 }
 
-/* The lane, not that one, in which the chunk's weights are those of the ticket; traffic->lanes: none.
+/* The lane, not that one, in which the chunk's weights are those of the ticket; traffic->lanes:
+ * none.
  */
 static uint32_t lane_with(const struct agent_traffic *traffic, uint32_t number, uint32_t chunk)
 {

@@ -91,8 +91,8 @@ void agent_tickets_drop(struct agent_tickets *tickets, struct agent_ticket *tick
 /* Forgets the COMPLETEs that are due: nobody would count them. */
 void agent_tickets_forget_completes(struct agent_tickets *tickets);
 
-/* The effects COMPLETE, ACQUIRE (`request` is what it asks, less the sequence) and CANCEL, when each
- * is due. */
+/* The effects COMPLETE, ACQUIRE (`request` is what it asks, less the sequence) and CANCEL, when
+ * each is due. */
 bool agent_tickets_next_complete(struct agent_tickets *tickets, struct agent_effect *effect);
 bool agent_tickets_next_acquire(struct agent_tickets *tickets, uint64_t now_ms,
                                 const struct acquire_request *request, struct agent_effect *effect);

@@ -1,6 +1,7 @@
 /* The agent's traffic: a stream to each server, weights in and gradients out, with credits. For
  * agent*.c only. agent_traffic.c has the streams, the routing and the choice of the next message.
- * agent_pull.c and agent_push.c have the messages, agent_units.c has what belongs to a ticket's place.
+ * agent_pull.c and agent_push.c have the messages, agent_units.c has what belongs to a ticket's
+ * place.
  *
  * A ticket's flow is what it still has to bring in and out: the units whose weights are missing,
  * and the pieces of its gradient that wait, are sent, or are acknowledged. Each server has a share

@@ -1,8 +1,8 @@
 /* The boundaries of a run's mesh: which values pass there, from which place to which.
  *
  * An activation goes forward from the place that has unit u - 1 to the one that has unit u, over
- * boundary u; its gradient goes back. In the half of a node that chimera sends up the places are the
- * other way round (common/model/pipeline.h). */
+ * boundary u; its gradient goes back. In the half of a node that chimera sends up the places are
+ * the other way round (common/model/pipeline.h). */
 #ifndef ROOST_WORKER_BOUNDARIES_H
 #define ROOST_WORKER_BOUNDARIES_H
 
@@ -43,7 +43,8 @@ uint32_t boundaries_last_slot(const struct boundaries *boundaries, const struct 
 bool boundaries_cover(const struct boundaries *boundaries, const struct ticket *ticket,
                       const struct value_name *name);
 
-/* The places that a value of the ticket's lease passes between. False: none does, or it is a sum. */
+/* The places that a value of the ticket's lease passes between. False: none does, or it is a
+ * sum. */
 struct passage {
     uint32_t from, to; /* stages */
 };

@@ -35,9 +35,9 @@ struct peers_lane *peers_lane(struct peers *peers, uint32_t number);
 
 /* ---- the main thread ---- */
 
-/* Who is silent for lease_ms is lost to the coordinator, and no lease lapses before. A peer has half
- * of that to answer, if that is less than options.answer_ms: two that do not reach each other are
- * found out before their lease lapses. */
+/* Who is silent for lease_ms is lost to the coordinator, and no lease lapses before. A peer has
+ * half of that to answer, if that is less than options.answer_ms: two that do not reach each other
+ * are found out before their lease lapses. */
 void peers_joined(struct peers *peers, uint32_t lease_ms);
 /* A lease was granted to `member`, this process: the lane's thread gives and takes for it from now
  * on. Copies all. That thread is between tickets. ERR_NOMEM; ERR_BUSY: more leases are kept than
@@ -54,8 +54,8 @@ void peers_generation(struct peers *peers, uint64_t generation);
 
 /* ---- the lane's thread ---- */
 
-/* Opens the streams that the lease's values will come over: before the first act, for a stream takes
- * milliseconds. Waits for nothing. */
+/* Opens the streams that the lease's values will come over: before the first act, for a stream
+ * takes milliseconds. Waits for nothing. */
 void peers_reach(struct peers_lane *lane);
 /* Others may have the value from now on; `bytes` are copied. The same value may be given again.
  * ERR_NOMEM; ERR_INVALID: longer than WIRE_VALUE_BYTES_MAX; ERR_WRONG_BITS: it was given before,

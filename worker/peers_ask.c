@@ -1,5 +1,5 @@
-/* Peer.Exchange at the member that asks. A lane's thread opens streams, sends wants and looks at the
- * clock while it waits for a value; polling threads bring the answers to the lane's core. */
+/* Peer.Exchange at the member that asks. A lane's thread opens streams, sends wants and looks at
+ * the clock while it waits for a value; polling threads bring the answers to the lane's core. */
 #include "worker/peers.h"
 #include "worker/peers_core.h"
 

@@ -1,5 +1,5 @@
-/* roost-program SPEC, what `roost program` becomes: a schedule for the run's model, printed, checked,
- * played on a fake clock and drawn. Nothing is trained, and no cluster is asked. */
+/* roost-program SPEC, what `roost program` becomes: a schedule for the run's model, printed,
+ * checked, played on a fake clock and drawn. Nothing is trained, and no cluster is asked. */
 #include "common/file.h"
 #include "common/files/json.h"
 #include "common/program/rows.h"

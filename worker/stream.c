@@ -165,8 +165,8 @@ struct turn_of {
     uint64_t at;
 };
 
-/* The oldest lease that can go on when the device is free, or the one that can first. `in_vain`: also
- * forwards that are early, because nothing else can go on. */
+/* The oldest lease that can go on when the device is free, or the one that can first. `in_vain`:
+ * also forwards that are early, because nothing else can go on. */
 static bool next_at(const struct stream *s, uint32_t place, bool in_vain, struct turn_of *ret_turn)
 {
     bool found = false;

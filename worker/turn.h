@@ -1,6 +1,6 @@
 /* Whose turn it is at the device: lanes compute one after another, each in its own thread. The lane
- * that has the turn keeps it from act to act, gives it back while it waits for weights or values, and
- * offers it before each act. Of those who want it the oldest ticket gets it (S9).
+ * that has the turn keeps it from act to act, gives it back while it waits for weights or values,
+ * and offers it before each act. Of those who want it the oldest ticket gets it (S9).
  *
  * The oldest ticket's forwards never wait. A forward of a younger ticket waits while all lanes
  * together keep as many activations as one ticket keeps at most. Begun earlier, it would delay the

@@ -4,8 +4,8 @@
 
 #include "common/program/program.h"
 
-/* A place's activations, one for each unit and microbatch: as many as it keeps at once at most, and as
- * one microbatch has. */
+/* A place's activations, one for each unit and microbatch: as many as it keeps at once at most, and
+ * as one microbatch has. */
 struct turn_room {
     uint32_t most, each;
 };

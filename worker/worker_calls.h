@@ -24,8 +24,8 @@ void worker_call_failed(const struct worker *worker, const char *what, enum err 
 enum err worker_call_map(struct worker *worker) MUST_USE; /* Describe */
 enum err worker_call_acquire(struct worker *worker, const struct acquire_request *request) MUST_USE;
 void worker_call_complete(struct worker *worker, const struct complete_request *complete);
-/* A Complete that was lost is sent again after a while (worker_call_again()): else who gives a ticket
- * up would be waited for until its lease lapses. Beyond WORKER_UNHEARD_MAX it is. */
+/* A Complete that was lost is sent again after a while (worker_call_again()): else who gives a
+ * ticket up would be waited for until its lease lapses. Beyond WORKER_UNHEARD_MAX it is. */
 void worker_call_unheard(struct worker *worker, const struct worker_event *event);
 void worker_call_again(struct worker *worker, uint64_t now_ms);
 uint64_t worker_call_again_ms(const struct worker *worker); /* UINT64_MAX: none is lost */

@@ -13,8 +13,8 @@ struct worker_task {
     struct proof secret;
 };
 
-/* Main's calls: begin with this ticket, no unit of which is ready or pushed; this unit is ready; its
- * gradients are acknowledged; end early. */
+/* Main's calls: begin with this ticket, no unit of which is ready or pushed; this unit is ready;
+ * its gradients are acknowledged; end early. */
 void worker_compute_begin(struct worker *worker, uint32_t lane, const struct ticket *ticket,
                           const struct place *place);
 void worker_compute_ready(struct worker *worker, uint32_t lane, uint32_t unit);

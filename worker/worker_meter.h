@@ -3,7 +3,8 @@
  *
  * A ticket's cost goes with its Complete. One whose lease is over before has none: its cost goes
  * with the next of that place, or with Leave. Of tickets that overlap in several lanes the time is
- * counted once. For worker*.c only; of a lane's thread that has the turn where nothing else is said. */
+ * counted once. For worker*.c only; of a lane's thread that has the turn where nothing else is
+ * said. */
 #ifndef ROOST_WORKER_WORKER_METER_H
 #define ROOST_WORKER_WORKER_METER_H
 

@@ -31,8 +31,8 @@ struct worker_run {
     uint64_t memory_bytes; /* of the device, likewise */
     uint32_t act_ms;       /* likewise */
     uint32_t lanes;        /* tickets that are computed at a time, at most */
-    /* By lane, of the whole model; with several places of the one that the newest ticket is for, and
-     * NULL before: a compute thread makes them. */
+    /* By lane, of the whole model; with several places of the one that the newest ticket is for,
+     * and NULL before: a compute thread makes them. */
     struct executor *executors[WIRE_LEASES_MAX];
     uint32_t stage;                  /* that they are of */
     struct reason refused;           /* why the newest ones could not be made */

@@ -216,7 +216,8 @@ enum err control_effects_store_stop(struct control *control, const char *why, st
     return ERR_OK;
 }
 
-/* Numerics are the first worker's for good, so no ticket is granted before. On a full disk later. */
+/* Numerics are the first worker's for good, so no ticket is granted before. On a full disk
+ * later. */
 static enum err store_fingerprint(struct control *control, uint64_t now_ns, struct reason *reason)
 {
     struct store_run *stored = &control->run->stored;

@@ -11,9 +11,9 @@
  * as that is found. One that pauses leaves all of this to its successor.
  *
  * What a worker brought is known from what this start of the coordinator granted to members of its
- * name and certificate, as far as they are remembered. That the run is to go back is stored with the
- * conviction, and that it has gone back with its generation: a coordinator that starts in between
- * goes back, and adopts nothing (P7, P10).
+ * name and certificate, as far as they are remembered. That the run is to go back is stored with
+ * the conviction, and that it has gone back with its generation: a coordinator that starts in
+ * between goes back, and adopts nothing (P7, P10).
  *
  * Part of the coordinator's core; audit_rewind.c alone writes run->rewind. */
 #ifndef ROOST_SERVER_COORDINATOR_AUDIT_REWIND_H

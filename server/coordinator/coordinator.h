@@ -83,8 +83,8 @@ struct coordinator_settings {
 /* What a place of a mesh pushes: parts of chunks. */
 struct coordinator_place {
     uint32_t range_count; /* 1 at least */
-    /* chimera: those before are of a node's left half, from there on of its right one; 0: each is of
-     * all of the node */
+    /* chimera: those before are of a node's left half, from there on of its right one; 0: each is
+     * of all of the node */
     uint32_t right_first;
     struct grant_range ranges[1 + WIRE_RANGES_MAX];
 };
@@ -288,7 +288,8 @@ enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,
                            const struct coordinator_run *run, const struct coordinator_past *past,
                            struct reason *reason) MUST_USE;
 /* Whether the store has a run that is to go on, but cannot be started yet: nobody may drain or be
- * given up before coordinator_start(), because the run's newest cut may need anybody's files (P11). */
+ * given up before coordinator_start(), because the run's newest cut may need anybody's files
+ * (P11). */
 void coordinator_expect_run(struct coordinator *coordinator, bool expected);
 /* Finish the step in flight or drop it (settings.stop_ms), cut, then RUN_STOPPED; a successor does
  * so as well. Where the cut has no room, the run waits for it, unless it is told to stop again.
@@ -361,7 +362,8 @@ void coordinator_cut_stored(struct coordinator *coordinator, uint64_t now_ms, st
  * version. NO_SPACE: the store is asked again a while later. */
 void coordinator_rewind_stored(struct coordinator *coordinator, uint64_t now_ms,
                                uint64_t generation, enum err err);
-/* An EFFECT_STORE_FINGERPRINT is in the store, at once or later: tickets are granted from now on. */
+/* An EFFECT_STORE_FINGERPRINT is in the store, at once or later: tickets are granted from now
+ * on. */
 void coordinator_fingerprint_stored(struct coordinator *coordinator, uint64_t now_ms);
 /* An EFFECT_STORE_STATE is in the store, at once or later: the run's newest state. */
 void coordinator_state_stored(struct coordinator *coordinator);

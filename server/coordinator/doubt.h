@@ -1,13 +1,13 @@
-/* The doubted: members that held a lease until it was overdue, and did not bring it before it lapsed
- * or others' work ended the step. Each is doubted until it makes a slot done, or is gone.
+/* The doubted: members that held a lease until it was overdue, and did not bring it before it
+ * lapsed or others' work ended the step. Each is doubted until it makes a slot done, or is gone.
  *
  * A doubted member holds one lease at a time, of one slot, and an idle worker is given that slot at
- * once as well (tickets.h). So a hoarder costs the run the bound once for each membership. The bound
- * is that of speculation (by default twice the usual time of completed leases, and at least 100 ms):
- * nobody is doubted for what no other was allowed to take. An honest worker that is slow, even ten
- * times, loses nothing by doubt but that its work may be done twice: where its slots are needed the
- * others are busy, and its lease lapses only after 16 times the usual time; if it completes after
- * that, it counts (P1).
+ * once as well (tickets.h). So a hoarder costs the run the bound once for each membership. The
+ * bound is that of speculation (by default twice the usual time of completed leases, and at least
+ * 100 ms): nobody is doubted for what no other was allowed to take. An honest worker that is slow,
+ * even ten times, loses nothing by doubt but that its work may be done twice: where its slots are
+ * needed the others are busy, and its lease lapses only after 16 times the usual time; if it
+ * completes after that, it counts (P1).
  *
  * Pure; one owner. */
 #ifndef ROOST_SERVER_COORDINATOR_DOUBT_H

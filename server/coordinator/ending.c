@@ -112,8 +112,8 @@ static void try_last(struct run *run)
     phase_enter(run, PHASE_LAST);
 }
 
-/* P7: an operator's call waits until a new coordinator knows what its servers hold. P9: the last cut
- * has nothing of what is to be undone. */
+/* P7: an operator's call waits until a new coordinator knows what its servers hold. P9: the last
+ * cut has nothing of what is to be undone. */
 bool ending_is_due_in_gather(const struct run *run)
 {
     bool open = succession_is_open(run) || run->rewind.wanted;

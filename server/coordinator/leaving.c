@@ -26,7 +26,8 @@ static enum wait wait_of(const struct coordinator *coordinator, const struct ser
         return WAITS_FOR_ANSWERS;
     if (run_paused(run))
         return WAITS_FOR_ANSWERS;
-    /* P11: until the store has the run's end, a successor goes on from a cut that may need its files. */
+    /* P11: until the store has the run's end, a successor goes on from a cut that may need its
+     * files. */
     if (!run_active(run))
         return run->end_late ? WAITS_FOR_STORE : WAITS_FOR_NOTHING;
     if (moves_owns_chunks(run, server) && server->state != SERVER_IS_EMPTIED)

@@ -123,7 +123,8 @@ static void add_idle(const struct coordinator *coordinator, const struct audit *
                 seating_add(seating, member->id, member->stage, count > 0);
 }
 
-/* Whether a place is empty that the member could have; `bound`: of the stage that it has already. */
+/* Whether a place is empty that the member could have; `bound`: of the stage that it has
+ * already. */
 static bool has_empty(const struct seating *seating, const struct member *member, bool bound)
 {
     for (uint32_t stage = 0; stage < seating->places; stage++)
@@ -352,8 +353,8 @@ static bool is_audited(struct coordinator *coordinator, const struct seating *se
     return lease->kind == TICKET_TRAIN && audits_granted(coordinator, &holder, lease);
 }
 
-/* S1: whole, or to nobody. The second lease of an audit; NULL: what is free. When nothing is, what is
- * overdue: for members that share no lease, so for others than its own. */
+/* S1: whole, or to nobody. The second lease of an audit; NULL: what is free. When nothing is, what
+ * is overdue: for members that share no lease, so for others than its own. */
 static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms, struct audit *audit)
 {
     struct run *run = &coordinator->run;
@@ -423,7 +424,8 @@ static uint32_t count_able(const struct coordinator *coordinator, const struct s
     return count;
 }
 
-/* Of the leases that the member shares, those as old as the gang's: it stays at that stage meanwhile.
+/* Of the leases that the member shares, those as old as the gang's: it stays at that stage
+ * meanwhile.
  */
 static uint32_t count_older(const struct run *run, const struct member *member,
                             const struct gang *gang)

@@ -3,11 +3,11 @@
  * A node is leased whole, to as many idle members as there are places. A member keeps what it
  * produced, and is not idle, until the lease is over: every place is complete, or tickets ended the
  * lease (the step is committed, it lapsed, another attempt was faster, a new generation). With a
- * delay a member shares several leases (settings.place_leases), all of one stage: it is idle as long
- * as it shares fewer, and the idler ones come first (S9). A place
- * that loses its member is empty again, even if it was complete, and whoever fills it begins at the
- * node's start. Empty places come first, the oldest lease's before others'. When nobody idle is
- * there to fill them, the youngest lease is given up for an older one.
+ * delay a member shares several leases (settings.place_leases), all of one stage: it is idle as
+ * long as it shares fewer, and the idler ones come first (S9). A place that loses its member is
+ * empty again, even if it was complete, and whoever fills it begins at the node's start. Empty
+ * places come first, the oldest lease's before others'. When nobody idle is there to fill them, the
+ * youngest lease is given up for an older one.
  *
  * A member that waits for its neighbour in vain gives its place up and names the neighbour. The
  * coordinator does not ask that one: it hears of every member by heartbeats, so who is silent is

@@ -4,12 +4,12 @@
  * A run goes through phases:
  *
  *     GATHER ----> STORE ----> PREPARE ----> FIRST_CUT ----> STEPS ----> LAST ----> over
- *     servers      has the     all say       version 0       commit      the last   (ended, stopped,
- *     connected    generation  ready         is recorded     by commit   cut         failed)
+ *     servers      has the     all say       version 0       commit      the last   (ended,
+ * stopped, connected    generation  ready         is recorded     by commit   cut         failed)
  *
  * A coordinator that follows another may go from GATHER to STEPS (succession.h). GATHER waits for
- * servers; STORE asks for the next generation until the store has room for it (P10): the present one
- * is over, and nobody has heard of the next; PREPARE begins it, from nothing or from the newest
+ * servers; STORE asks for the next generation until the store has room for it (P10): the present
+ * one is over, and nobody has heard of the next; PREPARE begins it, from nothing or from the newest
  * recorded cut. A server of the run that comes back with a new boot has lost its chunks:
  * from any phase back to GATHER, and so to a new generation (P3). A server that is merely
  * disconnected pauses whatever phase it is; it goes on where it was when the same boot is back.
@@ -298,8 +298,8 @@ static inline bool run_is_over(const struct run *run)
     return !run_active(run) && !run_paused(run);
 }
 
-/* The store has the end too, and workers may hear of it: by the store a run whose end is late goes on,
- * and needs them. */
+/* The store has the end too, and workers may hear of it: by the store a run whose end is late goes
+ * on, and needs them. */
 static inline bool run_end_is_told(const struct run *run)
 {
     return run_is_over(run) && !run->end_late;

@@ -12,8 +12,8 @@
  * overdue is given to another worker as well; the first push wins and the bits are the same.
  * Overdue is a multiple of the usual time per slot, learned from completed leases, so a healthy
  * step is not computed twice. Servers that have no room for a slot wait for the lowest one that is
- * missing: when a ticket was given up for that, and somebody holds the lowest, what is overdue comes
- * before what is free, which servers would refuse as well.
+ * missing: when a ticket was given up for that, and somebody holds the lowest, what is overdue
+ * comes before what is free, which servers would refuse as well.
  *
  * Doubt (doubt.h): a member that held a lease until it was overdue, and did not bring it before it
  * lapsed or others' work ended the step, is doubted until it makes a slot done. It holds one lease

@@ -35,7 +35,8 @@ static inline uint32_t applied_words(uint32_t window)
 enum applied_place applied_find(const struct applied *applied, uint64_t ticket);
 /* Takes a ticket that is APPLIED_NEW. */
 void applied_add(struct applied *applied, uint64_t ticket);
-/* The ticket is not taken after all. Later ones that the window has no room for then are not either. */
+/* The ticket is not taken after all. Later ones that the window has no room for then are not
+ * either. */
 void applied_undo(struct applied *applied, uint64_t ticket);
 /* Nothing below `low` is missing, nothing from there on is taken. */
 void applied_reset(struct applied *applied, uint64_t low);

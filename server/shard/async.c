@@ -82,8 +82,8 @@ static uint64_t taken_count(const struct applied *applied)
     return count;
 }
 
-/* Tickets may be far ahead of the open step, those of a cut or a journal and those that come before a
- * server that is back hears the newest commit: there is room for their losses as well. */
+/* Tickets may be far ahead of the open step, those of a cut or a journal and those that come before
+ * a server that is back hears the newest commit: there is room for their losses as well. */
 static enum err make_room(struct async *async, uint64_t step)
 {
     if (step < async->open || step - async->open < async->loss_steps)

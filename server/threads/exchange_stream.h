@@ -5,10 +5,10 @@
  * shard core knows the stream by its address as long as it lives.
  *
  * Invariants, checked where they change:
- *  1 a push holds a credit until it is acknowledged, a pull until every share of it is answered, and
- *    each gives it back once: no credit is out when the last reference goes;
- *  2 waiting_count pulls are in the list of those that wait to be asked again;
- *  3 what is sent has a greeted receiver, and a payload as long as its parts. */
+ *  1 a push holds a credit until it is acknowledged, a pull until every share of it is answered,
+ * and each gives it back once: no credit is out when the last reference goes; 2 waiting_count pulls
+ * are in the list of those that wait to be asked again; 3 what is sent has a greeted receiver, and
+ * a payload as long as its parts. */
 #ifndef ROOST_SERVER_THREADS_EXCHANGE_STREAM_H
 #define ROOST_SERVER_THREADS_EXCHANGE_STREAM_H
 

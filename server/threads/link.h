@@ -8,8 +8,8 @@
  * Invariants (checked after every tick), on another daemon than the coordinator's:
  *  1 a stream is open, or the moment is known at which the next one is opened;
  *  2 only an open stream is connected;
- *  3 streams are numbered as they are opened: none beyond the newest has reached the coordinator, or
- *    has ended. On the coordinator's daemon there is no stream.
+ *  3 streams are numbered as they are opened: none beyond the newest has reached the coordinator,
+ * or has ended. On the coordinator's daemon there is no stream.
  *
  * Main thread, but for link_report(). */
 #ifndef ROOST_SERVER_THREADS_LINK_H
@@ -50,8 +50,8 @@ struct server_report link_hello(const struct link *link);
 /* EVENT_LINK_MESSAGE: a command. */
 void link_message(struct link *link, uint64_t number, const struct rpc_message *message);
 bool link_connected(const struct link *link);
-/* The coordinator refused this daemon for good, which is to end: another server of its name answers,
- * or it speaks other versions of the wire. */
+/* The coordinator refused this daemon for good, which is to end: another server of its name
+ * answers, or it speaks other versions of the wire. */
 bool link_is_refused(const struct link *link);
 /* ERR_OK: it did not; else why. */
 enum err link_refused(struct link *link, struct reason *reason) MUST_USE;

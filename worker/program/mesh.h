@@ -26,9 +26,9 @@ struct mesh mesh_alone(const struct spec_train *train);
 /* The run's. Borrows the spec. */
 struct mesh mesh_of(const struct spec *spec);
 
-/* How many leases of `leases` a place computes at a time, when each has so many microbatches: as many
- * as there are between a microbatch's forward there and its backward (PipeDream: stage k of p keeps
- * p - k versions, Narayanan et al. 2019, section 3.3). */
+/* How many leases of `leases` a place computes at a time, when each has so many microbatches: as
+ * many as there are between a microbatch's forward there and its backward (PipeDream: stage k of p
+ * keeps p - k versions, Narayanan et al. 2019, section 3.3). */
 uint32_t mesh_lanes(const struct mesh *mesh, uint32_t place, uint32_t microbatches,
                     uint32_t leases);
 

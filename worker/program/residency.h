@@ -27,8 +27,8 @@ struct residency {
  * microbatch. In place. */
 void residency_order(struct program *compute);
 
-/* The program with ASK, PULL and FORGET around each use instead of its PULL rows, and FREE. The units of
- * `program` are pulled before their first use, as passes.h has it. ERR_NOMEM. */
+/* The program with ASK, PULL and FORGET around each use instead of its PULL rows, and FREE. The
+ * units of `program` are pulled before their first use, as passes.h has it. ERR_NOMEM. */
 enum err residency_stream(const struct program *program, const struct residency *residency,
                           struct program *ret_program) MUST_USE;
 
