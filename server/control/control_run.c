@@ -223,7 +223,7 @@ static enum err find_run(struct store *store, const struct control_wish *wish,
 
 /* The differences from the stored spec, and whether they change the digest. */
 static enum err compare(const char *stored_text, const char *wanted_text, struct buf *notes,
-                        struct reason *reason)
+                        bool *ret_other_bits, struct reason *reason)
 {
     struct spec stored, wanted;
     scoped(free_scoped) struct spec_changes *changes = calloc(1, sizeof *changes);
@@ -234,11 +234,12 @@ static enum err compare(const char *stored_text, const char *wanted_text, struct
     TRY(spec_parse((struct slice){(const uint8_t *)wanted_text, strlen(wanted_text)},
                    "the run's spec", NULL, &wanted, reason));
     TRY(spec_compare_for_resume(&stored, &wanted, changes, reason));
-    for (uint32_t i = 0; i < changes->count; i++)
+    for (uint32_t i = 0; i < changes->count; i++) {
+        bool other_bits = changes->changes[i].verdict == SPEC_RESUME_DIGEST;
         TRY(buf_printf(notes, "%s%s%s", i > 0 ? "\n" : "", changes->changes[i].text,
-                       changes->changes[i].verdict == SPEC_RESUME_DIGEST
-                           ? " (the weights will differ from an uninterrupted run's)"
-                           : ""));
+                       other_bits ? " (the weights will differ from an uninterrupted run's)" : ""));
+        *ret_other_bits |= other_bits;
+    }
     return ERR_OK;
 }
 
@@ -311,10 +312,13 @@ static enum err plan_resume(struct store *store, const struct control_wish *wish
                             struct reason *reason)
 {
     const struct start_run_request *request = wish->request;
+    bool other_bits = false;
     TRY(find_run(store, wish, stored, plan, reason));
     TRY(pin_spec(request->spec, stored->spec, spec, reason));
     if (request->spec[0] != 0)
-        TRY(compare(stored->spec, (const char *)spec->data, &plan->notes, reason));
+        TRY(compare(stored->spec, (const char *)spec->data, &plan->notes, &other_bits, reason));
+    if (other_bits) /* the first worker brings the one of what it computes now */
+        stored->has_fingerprint = plan->past.has_fingerprint = false;
     if (memcmp(stored->data_digest, request->data_digest, WIRE_DIGEST_BYTES) != 0)
         return reason_set(reason, ERR_DATA_SET,
                           "the data set is not the one that %s was trained on", wish->directory);

@@ -60,7 +60,8 @@ enum err store_put_term(struct store *store, uint64_t term, uint64_t newer,
  * Everything is stored, or nothing. The caller makes sure that no run is active. */
 enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
                        const struct coordinator_past *past, struct reason *reason) MUST_USE;
-/* The same run with other settings (spec, servers_min): it is continued. ERR_NOT_FOUND. */
+/* The same run with other settings (spec, servers_min), perhaps without its fingerprint: it is
+ * continued. ERR_NOT_FOUND. */
 enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
                           struct reason *reason) MUST_USE;
 enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,

@@ -442,12 +442,13 @@ enum err store_add_run(struct store *store, uint64_t term, struct store_run *run
 static enum err change_run(struct store *store, const struct store_run *run, struct reason *reason)
 {
     TRY(run_statement(store,
-                      "UPDATE runs SET spec = ?, servers_min = ?, state = ?, reason = ?"
-                      " WHERE run = ?",
+                      "UPDATE runs SET spec = ?, servers_min = ?, state = ?, reason = ?,"
+                      " fingerprint = CASE WHEN ? THEN fingerprint END WHERE run = ?",
                       (struct value[]){text_value(run->spec),
                                        uint_value(run->servers_min),
                                        uint_value(run->state),
                                        text_value(run->reason),
+                                       uint_value(run->has_fingerprint),
                                        uint_value(run->run),
                                        {0}},
                       reason));

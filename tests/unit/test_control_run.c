@@ -171,6 +171,26 @@ TEST_F(a_resume_says_what_differs_and_what_it_does_to_the_digest, plan)
     assert_non_null(strstr(notes, "will differ"));
 }
 
+/* Another learning rate changes the bits, more steps do not. */
+TEST_F(a_resume_that_changes_the_bits_takes_the_fingerprint_of_its_first_worker, plan)
+{
+    const uint8_t fingerprint[WIRE_DIGEST_BYTES] = {5};
+    struct store_run stored = {0};
+    store_run(f);
+    uint64_t run = f->plan.run->stored.run;
+    assert_int_equal(store_put_fingerprint(f->store, f->term, run, fingerprint, NULL), ERR_OK);
+    assert_int_equal(plan(f), ERR_OK);
+    assert_true(f->plan.past.has_fingerprint && f->plan.run->stored.has_fingerprint);
+    f->request.spec = spec_longer;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_false(f->plan.past.has_fingerprint || f->plan.run->stored.has_fingerprint);
+    assert_int_equal(store_change_run(f->store, f->term, &f->plan.run->stored, NULL), ERR_OK);
+    assert_int_equal(store_find_run(f->store, f->plan.run->stored.directory, &stored, NULL),
+                     ERR_OK);
+    assert_false(stored.has_fingerprint);
+    store_run_release(&stored);
+}
+
 TEST_F(a_resume_of_a_run_at_its_end_says_how_to_train_on, plan)
 {
     record_version(f, 10);
