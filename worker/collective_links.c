@@ -98,6 +98,13 @@ static enum err begin_send(struct collective_links *links, uint32_t to, struct r
     return ERR_OK;
 }
 
+/* The collective fails, which take_effects() says: nothing is to be waited for. */
+static enum err lose(struct collective_links *links, uint32_t rank)
+{
+    running_lost(links->running, rank);
+    return ERR_OK;
+}
+
 /* The next block to that rank. ERR_BUSY: there is nothing, or no room. */
 static enum err send_some(struct collective_links *links, uint32_t to, struct reason *reason)
 {
@@ -105,10 +112,8 @@ static enum err send_some(struct collective_links *links, uint32_t to, struct re
     size_t written = 0;
     if (lane->send_count == 0)
         return ERR_BUSY;
-    if (shared_link_ended(links->links[to])) {
-        running_lost(links->running, to);
-        return ERR_BUSY;
-    }
+    if (shared_link_ended(links->links[to]))
+        return lose(links, to);
     if (!lane->begun)
         TRY(begin_send(links, to, reason));
     size_t left = (size_t)lane->sends[0].part.bytes - lane->written;
@@ -138,7 +143,7 @@ static enum err begin_receive(struct collective_links *links, uint32_t from, str
     struct part part;
     enum err err = shared_link_next(links->links[from], &header, &bytes, reason);
     if (err == ERR_BUSY && ended)
-        running_lost(links->running, from);
+        return lose(links, from);
     TRY(err);
     TRY(wire_decode_part(header, &arena, &part, reason));
     if (part.bytes != bytes)
@@ -160,11 +165,8 @@ static enum err receive_some(struct collective_links *links, uint32_t from, stru
         return begin_receive(links, from, reason);
     }
     TRY(shared_link_look(links->links[from], &bytes, reason));
-    if (bytes.bytes == 0) {
-        if (shared_link_ended(links->links[from]))
-            running_lost(links->running, from);
-        return ERR_BUSY;
-    }
+    if (bytes.bytes == 0)
+        return shared_link_ended(links->links[from]) ? lose(links, from) : ERR_BUSY;
     if (bytes.bytes > BLOCK_BYTES)
         bytes.bytes = BLOCK_BYTES;
     running_payload(links->running, from, bytes.data, bytes.bytes);
