@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESSAGE_SLACK_BYTES = 64 };
+enum {
+    MESSAGE_SLACK_BYTES = 64,
+    RUN_BYTES = 8 << 10, /* is in the smallest cache between the copy and the digest */
+};
 
 void peers_settings(struct rpc_settings *settings)
 {
@@ -256,6 +259,20 @@ void peers_sums(struct peers_lane *lane, struct boundary_sums *ret_sums)
     lane->sums = (struct boundary_sums){0};
 }
 
+/* Copies the value, and returns its digest: in runs, so that no byte comes from memory twice (0.21
+ * instead of 0.25 s for 496 MiB: tests/bench/RESULTS.md). */
+static uint64_t fill_value(struct peers_lane *lane, const struct value_name *name,
+                           const uint8_t *from, struct counted *value)
+{
+    digest_name(lane, name);
+    for (size_t at = 0; at < value->bytes; at += RUN_BYTES) {
+        size_t bytes = value->bytes - at < RUN_BYTES ? value->bytes - at : RUN_BYTES;
+        memcpy(value->data + at, from + at, bytes);
+        digest_fast_add(&lane->digest, (struct slice){value->data + at, bytes});
+    }
+    return digest_fast_finish(&lane->digest);
+}
+
 static enum err give_named(struct peers_lane *lane, const struct task *task,
                            const struct value_name *name, const void *bytes, size_t count)
 {
@@ -265,10 +282,7 @@ static enum err give_named(struct peers_lane *lane, const struct task *task,
     struct counted *copy = counted_new(count);
     if (copy == NULL)
         return ERR_NOMEM;
-    memcpy(copy->data, bytes, count);
-    digest_name(lane, name);
-    digest_fast_add(&lane->digest, (struct slice){copy->data, copy->bytes});
-    uint64_t digest = digest_fast_finish(&lane->digest);
+    uint64_t digest = fill_value(lane, name, bytes, copy);
     add_to_sums(lane, &task->ticket, name, true, digest);
     thread_lock(&peers->mutex);
     enum err err = outbox_give(peers->outbox, task->ticket.attempt, name, copy, digest);
