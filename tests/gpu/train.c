@@ -211,7 +211,7 @@ TEST(a_run_that_does_not_fit_is_refused_with_what_needs_what)
     assert_int_equal(new_executor(1, &memory, &device, &reason), ERR_OK);
     assert_true(memory.total < device.free && device.free + device.own <= device.total);
     assert_true(memory.workspace == device.own && device.own > 0);
-    assert_int_equal(new_executor(100000000, &memory, &device, &reason), ERR_NOMEM);
+    assert_int_equal(new_executor(100000000, &memory, &device, &reason), ERR_UNSUPPORTED);
     print_message("# %s\n", reason.text);
     char weights[64];
     snprintf(weights, sizeof weights, "weights %llu, gradients",
@@ -234,7 +234,8 @@ TEST(the_ledger_is_what_is_taken)
         uint64_t taken = device.total - device.free + (memory.total + 4095) / 4096 * 4096;
         snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)(missing ? taken - 4096 : taken));
         setenv("ROOST_EMULATED_BYTES", bytes, 1);
-        assert_int_equal(new_executor(1, &memory, &device, &reason), missing ? ERR_NOMEM : ERR_OK);
+        assert_int_equal(new_executor(1, &memory, &device, &reason),
+                         missing ? ERR_UNSUPPORTED : ERR_OK);
         unsetenv("ROOST_EMULATED_BYTES");
     }
 }
