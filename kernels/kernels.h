@@ -187,15 +187,17 @@ struct kernels {
                                    int64_t O);
 
     /* -- embedding -------------------------------------------------------------------------- */
-    /* out (B,T,C) = wte (V,C)[tokens (B,T)] + wpe (T,C); wpe may be NULL. Every token is in
-     * [0, V). */
+    /* wte is rows [first, first + rows) of a table (V,C); every token is in [0, V). out (B,T,C) = the
+     * table[tokens (B,T)] + wpe (T,C), or 0 where wte does not have the token's row; wpe may be
+     * NULL. */
     void (*embedding_forward)(const struct kernels *k, element *out, const int32_t *tokens,
                               const element *wte, const element *wpe, int64_t B, int64_t T,
-                              int64_t C, int64_t V);
-    /* dwte (V,C)[tokens] += dout (B,T,C), dwpe (T,C) += dout, or NULL; rows in (b,t) order. */
+                              int64_t C, int64_t first, int64_t rows, int64_t V);
+    /* The gradient of the rows in wte (rows,C) += dout (B,T,C), dwpe (T,C) += dout, or NULL; rows in
+     * (b,t) order. */
     void (*embedding_backward)(const struct kernels *k, float *dwte, float *dwpe,
                                const int32_t *tokens, const element *dout, int64_t B, int64_t T,
-                               int64_t C, int64_t V);
+                               int64_t C, int64_t first, int64_t rows, int64_t V);
 
     /* -- layernorm -------------------------------------------------------------------------- */
     /* out (N,C) = (inp (N,C) - mean) * rstd * gamma (C) + beta (C), rstd = 1/sqrt(var + 1e-5).

@@ -43,7 +43,7 @@ bool boundaries_same(const struct value_name *a, const struct value_name *b)
 }
 
 struct value_name boundaries_sum_name(const struct ticket *ticket, const struct place *place,
-                                      const struct boundaries_part *part)
+                                      const struct executor_part *part)
 {
     return (struct value_name){
         .generation = ticket->generation,

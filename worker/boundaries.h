@@ -25,15 +25,9 @@ void boundaries_release(struct boundaries *boundaries);       /* {0} is fine */
 struct value_name boundaries_name(const struct ticket *ticket, const struct executor_value *value);
 bool boundaries_same(const struct value_name *a, const struct value_name *b);
 
-/* S6: the name of a partial sum that one member of a place gives another. All members of the place
- * make the same sums in the same order. */
-struct boundaries_part {
-    uint32_t sequence; /* of the sums of the lease under this try, from 1 on */
-    uint32_t round;    /* of its exchange */
-    uint32_t rank;     /* who gives it */
-};
+/* S6: the name of a partial sum that one member of a place gives another, under the place's try. */
 struct value_name boundaries_sum_name(const struct ticket *ticket, const struct place *place,
-                                      const struct boundaries_part *part);
+                                      const struct executor_part *part);
 bool boundaries_is_sum(const struct value_name *name);
 
 /* Of the ticket's node. */

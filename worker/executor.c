@@ -66,6 +66,7 @@ enum err executor_begin(struct executor *e, const struct ticket *ticket,
         return ERR_MALFORMED;
     e->walk.slots = slots;
     e->walk.first = node_first(ticket->node) + (trains ? ticket->step * e->train.slots : 0);
+    exchange_begin(&e->exchange, &e->walk.hooks);
     executor_sums_restart(&e->sums);
     memset(e->slot_losses, 0, e->slots_max * sizeof *e->slot_losses);
     return ERR_OK;

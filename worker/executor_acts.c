@@ -106,6 +106,7 @@ static struct unit_call unit_call(struct executor *e, uint32_t i, uint32_t set)
     struct unit_call call = {
         .k = e->k,
         .model = e->model,
+        .exchange = e->model->ranks > 1 ? &e->exchange.calls : NULL,
         .unit = row.unit,
         .samples = microbatch_samples(e, row),
         .logits_bytes_max = e->train.logits_bytes_max,
@@ -139,7 +140,7 @@ static enum err operate(struct executor *e, uint32_t i,
         graphs_run(&e->graphs, entry, operation, &call);
     else if (call.samples > 0)
         operation(&call);
-    return ERR_OK;
+    return e->exchange.err;
 }
 
 static enum err run_forward(struct executor *e, uint32_t i)

@@ -26,6 +26,14 @@ struct executor_value {
     size_t bytes;        /* elements of the device */
 };
 
+/* A part of a collective of the members of a place: what a member gives in a round of it. The
+ * collectives of a ticket are numbered from 1 on, the same at each member. */
+struct executor_part {
+    uint32_t sequence;
+    uint32_t round;
+    uint32_t rank; /* who gives it */
+};
+
 /* Each may be NULL: then there is nothing to do. */
 struct executor_hooks {
     void *context;
@@ -51,6 +59,12 @@ struct executor_hooks {
      * ERR_BEHIND: it was not sent yet, executor_advance() returns that and is called again. */
     enum err (*send)(void *context, const struct executor_value *value, const void *memory);
     enum err (*receive)(void *context, const struct executor_value *value, void *memory);
+    /* Between the members of a place (worker/exchange.h), within an act: this one gives its part, which
+     * is copied; waits for another's. */
+    enum err (*give_part)(void *context, uint32_t sequence, uint32_t round, const void *bytes,
+                          size_t count);
+    enum err (*take_part)(void *context, const struct executor_part *part, void *ret_bytes,
+                          size_t count);
     /* Before and after each row, for who measures. After: the row was carried out, or given to the
      * device. */
     void (*row_begins)(void *context, const struct program_row *row);

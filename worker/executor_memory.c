@@ -440,7 +440,8 @@ enum err executor_memory_take(struct executor *e, const struct executor_options 
     TRY(alloc_device(e, options->memory_max, &own, reason));
     TRY(alloc_host(e));
     TRY(alloc_tables(e));
-    TRY(init_graphs(e, options->direct));
+    exchange_init(&e->exchange, e->k, e->model);
+    TRY(init_graphs(e, options->direct || e->model->ranks > 1));
     fill_tables(e);
     const struct local_tables tables = {.k = e->k,
                                         .model = e->model,
@@ -462,6 +463,7 @@ static void release_program(struct executor_program *program)
 void executor_memory_release(struct executor *e)
 {
     graphs_release(&e->graphs);
+    exchange_release(&e->exchange);
     e->k->free(e->k, e->memory_taken);
     free(e->host.inputs);
     free(e->host.targets);

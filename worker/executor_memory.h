@@ -2,6 +2,7 @@
 #ifndef ROOST_WORKER_EXECUTOR_MEMORY_H
 #define ROOST_WORKER_EXECUTOR_MEMORY_H
 
+#include "worker/exchange.h"
 #include "worker/executor_hooks.h"
 #include "worker/executor_options.h"
 #include "worker/executor_sums.h"
@@ -80,6 +81,7 @@ struct executor {
     struct slot_memory host;
     uint8_t *hosted; /* activations that wait in the host's memory */
     struct graphs graphs;
+    struct exchange exchange; /* of a member of several */
     char failure[EXECUTOR_FAILURE_BYTES];
 };
 

@@ -11,7 +11,7 @@ struct mesh;
 
 struct executor_options {
     const struct kernels *kernels; /* borrowed, like the two below, as long as the executor lives */
-    const struct model *model;
+    const struct model *model;     /* or a member's */
     const struct spec_train *train; /* slots, slot_samples, microbatch, logits_bytes_max … */
     uint32_t node_slots_max;        /* largest node that a ticket may cover; 0: validation only */
     struct local_settings local;

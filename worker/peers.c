@@ -303,7 +303,7 @@ enum err peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t ro
                          const void *bytes, size_t count)
 {
     const struct task task = task_of(lane);
-    const struct boundaries_part part = {sequence, round, task.place.rank};
+    const struct executor_part part = {sequence, round, task.place.rank};
     const struct value_name name = boundaries_sum_name(&task.ticket, &task.place, &part);
     return give_named(lane, &task, &name, bytes, count);
 }
@@ -378,8 +378,8 @@ enum err peers_take(struct peers_lane *lane, const struct executor_value *value,
     return take_named(lane, &task.ticket, &name, ret_bytes, value->bytes);
 }
 
-enum err peers_take_part(struct peers_lane *lane, const struct boundaries_part *part,
-                         void *ret_bytes, size_t count)
+enum err peers_take_part(struct peers_lane *lane, const struct executor_part *part, void *ret_bytes,
+                         size_t count)
 {
     const struct task task = task_of(lane);
     const struct value_name name = boundaries_sum_name(&task.ticket, &task.place, part);

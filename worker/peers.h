@@ -74,8 +74,8 @@ enum err peers_take(struct peers_lane *lane, const struct executor_value *value,
  * reused on return. */
 enum err peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t round,
                          const void *bytes, size_t count) MUST_USE;
-enum err peers_take_part(struct peers_lane *lane, const struct boundaries_part *part,
-                         void *ret_bytes, size_t count) MUST_USE;
+enum err peers_take_part(struct peers_lane *lane, const struct executor_part *part, void *ret_bytes,
+                         size_t count) MUST_USE;
 /* Digests, added, of what passed between places since the last call, which begins the next ones. */
 void peers_sums(struct peers_lane *lane, struct boundary_sums *ret_sums);
 /* The member that the newest error of peers_take() is about; 0: none. */

@@ -68,7 +68,7 @@ struct model_parameter {
     uint32_t dims;               /* 1 or 2 */
     uint32_t shape[2];           /* logical; shape[1] is 1 for a vector */
     uint32_t rows, cols;         /* storage */
-    uint64_t weights;            /* rows × cols */
+    uint64_t weights;            /* rows × cols; in a member's model what the member holds of it */
     bool decay;                  /* weight decay applies: matrices only */
     enum model_rule rule;
     uint32_t parts;                       /* 1, or 2 when two units contribute (tied wte) */
@@ -125,6 +125,7 @@ struct model_array {
     uint8_t gelu_of;  /* this array is gelu() of that one, in the linear that makes both; the
                          gradient is that of gelu's input */
     uint8_t pieces;   /* it lies as (pieces, predictions, width / pieces) (common/model/pieces.h) */
+    bool split;       /* in pieces. In a member's model, width and pieces are those that it holds */
 };
 
 /* What the operations of units are; the kernels of kernels/kernels.h have the formulas. `with`,
@@ -219,6 +220,7 @@ struct model {
     struct model_chunk *chunks;
     struct model_tensor *tensors; /* by parameter, then by row: they cover every weight once */
     const struct model_files *files;
+    uint32_t rank, ranks;     /* the member whose model it is (pieces_share); else 0 of 1 */
     uint32_t loss_parameter;  /* the last parameter */
     uint32_t sample_tokens;   /* predictions a sample: a gpt's context, 1 of an mlp */
     uint64_t weights;         /* stored, padding included, `loss` not */

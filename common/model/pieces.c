@@ -1,6 +1,14 @@
 #include "common/model/pieces.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* ---- which ---- */
+
+static uint32_t pieces_of_run(const struct model *model)
+{
+    return model->settings.pieces > 1 ? model->settings.pieces : 1;
+}
 
 static struct model_parameter *weight_of(struct model *model, const struct model_unit *unit,
                                          const struct model_operation *operation)
@@ -70,12 +78,15 @@ static void look_forward(struct model *model)
                 out->pieces = unit->arrays[out->gelu_of].pieces = (uint8_t)weight->pieces;
         }
         handed_on = unit->arrays[MODEL_OUT].pieces;
+        for (uint32_t i = 0; i < unit->arrays_count; i++)
+            unit->arrays[i].split = unit->arrays[i].pieces > 1;
     }
 }
 
 enum err pieces_choose(struct model *model, struct reason *reason)
 {
-    uint32_t pieces = model->settings.pieces > 1 ? model->settings.pieces : 1;
+    uint32_t pieces = pieces_of_run(model);
+    model->ranks = 1;
     for (uint32_t i = 0; i < model->parameters_count; i++) {
         struct model_parameter *parameter = &model->parameters[i];
         if (!parameter->cut_for_meshes || parameter->split == MODEL_SPLIT_NONE)
@@ -89,6 +100,66 @@ enum err pieces_choose(struct model *model, struct reason *reason)
     look_back(model);
     look_forward(model);
     return ERR_OK;
+}
+
+/* ---- a member's ---- */
+
+static void *copy_of(const void *table, size_t bytes)
+{
+    void *copy = malloc(bytes + 1); /* a model may have no tensors */
+    return copy != NULL ? memcpy(copy, table, bytes) : NULL;
+}
+
+static enum err copy_tables(const struct model *whole, struct model *ret_copy)
+{
+    *ret_copy = *whole;
+    ret_copy->parameters =
+        copy_of(whole->parameters, whole->parameters_count * sizeof *whole->parameters);
+    ret_copy->units = copy_of(whole->units, whole->units_count * sizeof *whole->units);
+    ret_copy->uses = copy_of(whole->uses, whole->uses_count * sizeof *whole->uses);
+    ret_copy->chunks = copy_of(whole->chunks, whole->chunks_count * sizeof *whole->chunks);
+    ret_copy->tensors = copy_of(whole->tensors, whole->tensors_count * sizeof *whole->tensors);
+    if (ret_copy->parameters != NULL && ret_copy->units != NULL && ret_copy->uses != NULL &&
+        ret_copy->chunks != NULL && ret_copy->tensors != NULL)
+        return ERR_OK;
+    model_release(ret_copy);
+    return ERR_NOMEM;
+}
+
+/* An operation on an array in pieces has the heads of those that are held. */
+static void share_unit(struct model_unit *unit, uint32_t ranks)
+{
+    for (uint32_t i = 0; i < unit->operations_count; i++)
+        if (unit->arrays[unit->operations[i].in].split) {
+            unit->operations[i].heads /= ranks;
+            unit->operations[i].kv_heads /= ranks;
+        }
+    for (uint32_t i = 0; i < unit->arrays_count; i++)
+        if (unit->arrays[i].split) {
+            unit->arrays[i].width /= ranks;
+            unit->arrays[i].pieces = (uint8_t)(unit->arrays[i].pieces / ranks);
+        }
+}
+
+enum err pieces_share(const struct model *whole, uint32_t rank, uint32_t ranks,
+                      struct model *ret_model)
+{
+    check(whole->ranks == 1 && rank < ranks && pieces_of_run(whole) % ranks == 0);
+    TRY(copy_tables(whole, ret_model));
+    ret_model->rank = rank;
+    ret_model->ranks = ranks;
+    for (uint32_t i = 0; i < whole->parameters_count; i++)
+        if (whole->parameters[i].pieces > 1)
+            ret_model->parameters[i].weights /= ranks;
+    for (uint32_t i = 0; i < whole->units_count; i++)
+        share_unit(&ret_model->units[i], ranks);
+    return ERR_OK;
+}
+
+bool pieces_holds(const struct model *model, uint32_t chunk)
+{
+    return model->parameters[model->chunks[chunk].parameter].pieces <= 1 ||
+           pieces_chunk_rank(model, chunk, model->ranks) == model->rank;
 }
 
 /* ---- where ---- */
@@ -116,9 +187,31 @@ uint64_t pieces_row_offset(const struct model *model, uint32_t chunk, uint32_t r
     const struct model_chunk *c = &model->chunks[chunk];
     const struct model_parameter *parameter = &model->parameters[c->parameter];
     uint32_t cols = pieces_cols(parameter);
+    uint64_t first = parameter->weights * model->rank; /* of those that are held */
     if (parameter->pieces <= 1)
         return model_row_offset(model, chunk, r);
     if (parameter->split == MODEL_SPLIT_ROWS)
-        return row_in_pieces(parameter, c->row + r) * cols + c->col;
-    return ((uint64_t)(c->col / cols) * parameter->rows + c->row + r) * cols + c->col % cols;
+        return row_in_pieces(parameter, c->row + r) * cols + c->col - first;
+    return ((uint64_t)(c->col / cols) * parameter->rows + c->row + r) * cols + c->col % cols -
+           first;
+}
+
+uint32_t pieces_chunk_piece(const struct model *model, uint32_t chunk)
+{
+    const struct model_chunk *c = &model->chunks[chunk];
+    const struct model_parameter *parameter = &model->parameters[c->parameter];
+    uint32_t pieces = parameter->pieces;
+    if (pieces <= 1)
+        return 0;
+    return parameter->split == MODEL_SPLIT_ROWS
+               ? (uint32_t)(row_in_pieces(parameter, c->row) / (parameter->rows / pieces))
+               : c->col / pieces_cols(parameter);
+}
+
+uint32_t pieces_chunk_rank(const struct model *model, uint32_t chunk, uint32_t ranks)
+{
+    uint32_t pieces = model->parameters[model->chunks[chunk].parameter].pieces;
+    if (pieces <= 1 || ranks <= 1)
+        return 0;
+    return (uint32_t)((uint64_t)pieces_chunk_piece(model, chunk) * ranks / pieces);
 }

@@ -15,7 +15,13 @@
  * How it lies. On the wire and in servers nothing changes. In a worker's memory a parameter in pieces
  * is piece-major: each piece packed, row-major, with the leading dimension that it has in every tensor
  * degree. A piece of rows is the piece's rows of each group, in the groups' order: its heads of
- * queries, keys and values are one product. An activation in pieces is (p, N, width / p). */
+ * queries, keys and values are one product. An activation in pieces is (p, N, width / p).
+ *
+ * A member's model. A member of a place of T has p / T consecutive pieces of everything that is in
+ * pieces, and all of what is not. Its tables are the model's, with chunks and shapes as everywhere;
+ * smaller are only parameters' `weights`, which is the memory that they take, and widths, pieces and
+ * heads of what is in pieces. So what computes, and what lays out memory, does it as with a whole
+ * model; sums and maxima over all pieces it takes with the other members (worker/model/unit.h). */
 #ifndef ROOST_COMMON_MODEL_PIECES_H
 #define ROOST_COMMON_MODEL_PIECES_H
 
@@ -25,11 +31,26 @@
  * split. */
 enum err pieces_choose(struct model *model, struct reason *reason) MUST_USE;
 
+/* The model of that member of `ranks`, which divides the pieces: owned like the whole one, which
+ * must not be a member's. ERR_NOMEM. */
+enum err pieces_share(const struct model *whole, uint32_t rank, uint32_t ranks,
+                      struct model *ret_model) MUST_USE;
+
+/* Whether the chunk is in the memory of who has that model. */
+bool pieces_holds(const struct model *model, uint32_t chunk);
+
 /* Where the chunk's row r begins in a worker's storage of the parameter, in weights; its `cols`
  * weights are contiguous there. */
 uint64_t pieces_row_offset(const struct model *model, uint32_t chunk, uint32_t r);
 
 /* Columns of a worker's storage: rows of a chunk with as many follow one another. */
 uint32_t pieces_cols(const struct model_parameter *parameter);
+
+/* The piece that the chunk is in; 0 of a parameter that is whole. */
+uint32_t pieces_chunk_piece(const struct model *model, uint32_t chunk);
+
+/* Which of a place's T ranks pushes the chunk: rank r has the pieces [r p / T, (r + 1) p / T); what is
+ * whole is rank 0's. T divides settings.pieces; 0 is 1. */
+uint32_t pieces_chunk_rank(const struct model *model, uint32_t chunk, uint32_t ranks);
 
 #endif

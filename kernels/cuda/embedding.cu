@@ -9,15 +9,19 @@
 
 template <typename Element, int COUNT>
 static __global__ void forward(Element *out, const int32_t *tokens, const Element *wte,
-                               const Element *wpe, int64_t n, int64_t T, int64_t C, int64_t V)
+                               const Element *wpe, int64_t n, int64_t T, int64_t C, int64_t first,
+                               int64_t rows, int64_t V)
 {
     int64_t i = element_index() * COUNT;
     if (i >= n)
         return;
     int64_t row = i / C, c = i % C, token = tokens[row];
     device_check(token >= 0 && token < V);
-    pack<Element, COUNT> sum = load<COUNT>(wte + token * C + c);
-    if (wpe != NULL) {
+    bool here = token >= first && token < first + rows;
+    pack<Element, COUNT> sum = {};
+    if (here)
+        sum = load<COUNT>(wte + (token - first) * C + c);
+    if (here && wpe != NULL) {
         pack<Element, COUNT> position = load<COUNT>(wpe + row % T * C + c);
         for (int j = 0; j < COUNT; j++)
             sum.at[j] = rounded<Element>(value(sum.at[j]) + value(position.at[j]));
@@ -26,12 +30,13 @@ static __global__ void forward(Element *out, const int32_t *tokens, const Elemen
 }
 
 void cuda_embedding_forward(SELF, element *out, const int32_t *tokens, const element *wte,
-                            const element *wpe, int64_t B, int64_t T, int64_t C, int64_t V)
+                            const element *wpe, int64_t B, int64_t T, int64_t C, int64_t first,
+                            int64_t rows, int64_t V)
 {
     int64_t n = B * T * C;
     bool packed = packs_fit(k, C, out, wte, wpe);
     LAUNCH_PACKS(k, packed, ceil_div(n, (int64_t)THREADS * pack_count(k, packed)), THREADS, 0,
-                 forward, out, tokens, wte, wpe, n, T, C, V);
+                 forward, out, tokens, wte, wpe, n, T, C, first, rows, V);
 }
 
 /* Whether a row before `first` has its token; the same answer in all threads of the block. */
@@ -67,17 +72,17 @@ static __device__ int list_threads(int *found, bool same)
 /* A block a row. */
 template <typename Element>
 static __global__ void backward_tokens(float *dwte, const int32_t *tokens, const Element *dout,
-                                       int64_t rows, int64_t C, int64_t V)
+                                       int64_t N, int64_t C, int64_t first, int64_t rows, int64_t V)
 {
     __shared__ int found[THREADS];
-    int64_t first = blockIdx.x, token = tokens[first];
+    int64_t own = blockIdx.x, token = tokens[own];
     device_check(token >= 0 && token < V);
-    if (seen_before(tokens, first))
+    if (token < first || token >= first + rows || seen_before(tokens, own))
         return;
-    dwte += token * C;
-    for (int64_t base = first; base < rows; base += THREADS) {
+    dwte += (token - first) * C;
+    for (int64_t base = own; base < N; base += THREADS) {
         int64_t row = base + threadIdx.x;
-        int count = list_threads(found, row < rows && tokens[row] == token);
+        int count = list_threads(found, row < N && tokens[row] == token);
         for (int64_t c = threadIdx.x; c < C && count > 0; c += THREADS) {
             float sum = dwte[c];
             for (int i = 0; i < count; i++)
@@ -101,9 +106,11 @@ static __global__ void backward_positions(float *dwpe, const Element *dout, int6
 }
 
 void cuda_embedding_backward(SELF, float *dwte, float *dwpe, const int32_t *tokens,
-                             const element *dout, int64_t B, int64_t T, int64_t C, int64_t V)
+                             const element *dout, int64_t B, int64_t T, int64_t C, int64_t first,
+                             int64_t rows, int64_t V)
 {
-    LAUNCH_ELEMENTS(k, B * T, THREADS, 0, backward_tokens, dwte, tokens, dout, B * T, C, V);
+    LAUNCH_ELEMENTS(k, B * T, THREADS, 0, backward_tokens, dwte, tokens, dout, B * T, C, first,
+                    rows, V);
     if (dwpe != NULL)
         LAUNCH_ELEMENTS(k, ceil_div(T * C, THREADS), THREADS, 0, backward_positions, dwpe, dout, B,
                         T * C);

@@ -223,14 +223,14 @@ static struct work rmsnorm_backward(const struct bench *b)
 static struct work embedding_forward(const struct bench *b)
 {
     b->k->embedding_forward(b->k, b->narrow_out, b->tokens, b->weights[0], b->weights[1], b->B,
-                            b->T, b->C, b->V);
+                            b->T, b->C, 0, b->V, b->V);
     return work(b, 2 * narrow(b) + b->T * b->C, 0, 0);
 }
 
 static struct work embedding_backward(const struct bench *b)
 {
     b->k->embedding_backward(b->k, b->gradients[0], b->gradients[1], b->tokens, b->narrow[0], b->B,
-                             b->T, b->C, b->V);
+                             b->T, b->C, 0, b->V, b->V);
     return work(b, 2 * narrow(b), 2 * b->T * b->C, 0); /* two readers of dout */
 }
 

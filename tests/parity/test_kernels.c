@@ -143,8 +143,8 @@ TEST(embedding_is_pytorchs, .teardown_func = end_test)
         int32_t *tokens = arrays_integers(&g->arrays, 5, B * T, V);
         float *wte = in(g, 6, V * C, 1), *wpe = in(g, 7, T * C, 1), *dout = in(g, 8, B * T * C, 1);
         float *out = zeroes(g, B * T * C), *dwte = zeroes(g, V * C), *dwpe = zeroes(g, T * C);
-        k->embedding_forward(k, out, tokens, wte, wpe, B, T, C, V);
-        k->embedding_backward(k, dwte, dwpe, tokens, dout, B, T, C, V);
+        k->embedding_forward(k, out, tokens, wte, wpe, B, T, C, 0, V, V);
+        k->embedding_backward(k, dwte, dwpe, tokens, dout, B, T, C, 0, V, V);
         char name[48];
         assert_golden(g, named(name, "embedding.out", "T", T), out, B * T * C);
         assert_golden(g, named(name, "embedding.dwte", "T", T), dwte, V * C);

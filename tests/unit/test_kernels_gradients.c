@@ -150,19 +150,42 @@ TEST_ON_CPU(embedding_is_its_formula)
     struct formula f = {embedding_formula, (V + T) * C, B * T * C, B, T, C, .integers = tokens};
     double *expected = doubles(&a, B * T * C);
     embedding_formula(&f, expected, x);
-    k->embedding_forward(k, out, tokens, wte, wpe, B, T, C, V);
+    k->embedding_forward(k, out, tokens, wte, wpe, B, T, C, 0, V, V);
     assert_near("out", out, expected, B * T * C);
     double *dx = differences(&a, &f, x, dout);
-    k->embedding_backward(k, dwte, dwpe, tokens, dout, B, T, C, V);
+    k->embedding_backward(k, dwte, dwpe, tokens, dout, B, T, C, 0, V, V);
     assert_near("dwte", dwte, dx, V * C);
     assert_near("dwpe", dwpe, dx + V * C, T * C);
     memset(x + V * C, 0, (size_t)(T * C) * sizeof *x); /* without positions */
     embedding_formula(&f, expected, x);
-    k->embedding_forward(k, out, tokens, wte, NULL, B, T, C, V);
+    k->embedding_forward(k, out, tokens, wte, NULL, B, T, C, 0, V, V);
     assert_near("out", out, expected, B * T * C);
     memset(dwte, 0, (size_t)(V * C) * sizeof *dwte);
-    k->embedding_backward(k, dwte, NULL, tokens, dout, B, T, C, V);
+    k->embedding_backward(k, dwte, NULL, tokens, dout, B, T, C, 0, V, V);
     assert_near("dwte", dwte, dx, V * C);
+}
+
+/* Who has some of the table's rows makes what they make, and zeros. */
+TEST_ON_CPU(an_embedding_of_some_rows_makes_only_theirs)
+{
+    enum { N = 6, C = 3, V = 5, FIRST = 2, ROWS = 2 };
+    const int32_t tokens[N] = {0, 2, 3, 2, 4, 3};
+    float wte[V * C], wpe[N * C], whole[N * C], some[N * C], dwte[V * C] = {0}, dsome[V * C] = {0};
+    float dwpe[N * C] = {0};
+    for (int i = 0; i < V * C; i++)
+        wte[i] = -(float)i;
+    for (int i = 0; i < N * C; i++)
+        wpe[i] = 0.25F * (float)i;
+    k->embedding_forward(k, whole, tokens, wte, wpe, 1, N, C, 0, V, V);
+    k->embedding_forward(k, some, tokens, wte + FIRST * C, wpe, 1, N, C, FIRST, ROWS, V);
+    k->embedding_backward(k, dwte, dwpe, tokens, whole, 1, N, C, 0, V, V);
+    k->embedding_backward(k, dsome, NULL, tokens, whole, 1, N, C, FIRST, ROWS, V);
+    for (int i = 0; i < N * C; i++) {
+        bool here = tokens[i / C] >= FIRST && tokens[i / C] < FIRST + ROWS;
+        assert_true(some[i] == (here ? whole[i] : 0));
+    }
+    for (int i = 0; i < V * C; i++)
+        assert_true(dsome[i] == (i < ROWS * C ? dwte[FIRST * C + i] : 0));
 }
 
 /* -- layernorm and rmsnorm --------------------------------------------------------------------- */

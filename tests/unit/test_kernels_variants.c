@@ -132,11 +132,11 @@ static void rows(struct trial *t)
     k->rmsnorm_backward(k, dinp, dgamma, dout, inp, rstd, gamma, N, C);
     wrote_floats(t, dinp, N * C);
     wrote_floats(t, dgamma, C);
-    k->embedding_forward(k, out, tokens, dgamma, dbeta, 1, N, C, V);
+    k->embedding_forward(k, out, tokens, dgamma, dbeta, 1, N, C, 0, V, V);
     wrote_floats(t, out, N * C);
-    k->embedding_forward(k, out, tokens, dgamma, NULL, 1, N, C, V);
+    k->embedding_forward(k, out, tokens, dgamma, NULL, 1, N, C, 0, V, V);
     wrote_floats(t, out, N * C);
-    k->embedding_backward(k, dgamma, dbeta, tokens, dout, 1, N, C, V);
+    k->embedding_backward(k, dgamma, dbeta, tokens, dout, 1, N, C, 0, V, V);
     wrote_floats(t, dgamma, V * C);
     wrote_floats(t, dbeta, V * C);
     float *pairs = in(t, 18, 2 * N * C, 6);

@@ -1,44 +1,9 @@
 /* Layers that are computed by pieces: where their weights lie, and what comes out. */
+#include "tests/unit/cut_models.h"
 #include "tests/unit/gradient_fixture.h"
 
 #include "tests/unit/program_rows.h"
 #include "worker/model/piece_sum.h"
-
-/* Small, but large enough that the grid cuts the units. */
-static struct spec_model cut_gpt(uint32_t pieces)
-{
-    struct spec_model gpt = fixture_gpt();
-    gpt.heads = 4;
-    gpt.width = 48;
-    gpt.vocabulary = 300;
-    gpt.pieces = pieces;
-    return gpt;
-}
-
-static struct spec_model cut_llama(uint32_t pieces)
-{
-    struct spec_model llama = fixture_llama();
-    llama.heads = 8;
-    llama.kv_heads = 4;
-    llama.width = 48;
-    llama.hidden = 72;
-    llama.vocabulary = 300;
-    llama.pieces = pieces;
-    return llama;
-}
-
-/* A pair of linears, and a last one by rows. */
-static struct spec_model cut_mlp(uint32_t pieces)
-{
-    struct spec_model mlp = fixture_mlp();
-    const uint32_t sizes[] = {64, 256, 128, 128};
-    memcpy(mlp.sizes, sizes, sizeof sizes);
-    mlp.pieces = pieces;
-    return mlp;
-}
-
-static struct spec_model (*const cut_models[])(uint32_t pieces) = {cut_gpt, cut_llama, cut_mlp};
-enum { CUT_MODELS = sizeof cut_models / sizeof *cut_models };
 
 static uint32_t pieces_of(const struct model *model, const char *name)
 {
@@ -126,6 +91,58 @@ TEST(a_piece_has_its_queries_keys_and_values)
     assert_int_equal(lies_at(&gpt, "wte.weight", 299), 299);
     model_release(&gpt);
     model_release(&llama);
+}
+
+/* What a rank pushes of a parameter: bit r for each rank that has a chunk of it. */
+static uint32_t ranks_of(const struct model *model, const char *name, uint32_t ranks)
+{
+    const struct model_parameter *p = &model->parameters[parameter_named(model, name)];
+    uint32_t have = 0;
+    for (uint32_t c = p->chunk_first; c < p->chunk_first + p->chunks_count; c++)
+        have |= 1U << pieces_chunk_rank(model, c, ranks);
+    return have;
+}
+
+TEST(what_is_whole_is_pushed_by_rank_0_and_each_rank_pushes_its_pieces)
+{
+    struct model gpt = model_of(cut_gpt(4)), whole = model_of(cut_gpt(1));
+    assert_int_equal(ranks_of(&gpt, "h.0.attn.c_attn.weight", 4), 15);
+    assert_int_equal(ranks_of(&gpt, "h.0.attn.c_attn.bias", 4), 15);
+    assert_int_equal(ranks_of(&gpt, "h.0.mlp.c_proj.weight", 2), 3);
+    assert_int_equal(ranks_of(&gpt, "h.0.mlp.c_proj.weight", 1), 1);
+    assert_int_equal(ranks_of(&gpt, "h.0.mlp.c_proj.weight", 0), 1);
+    assert_int_equal(ranks_of(&gpt, "h.0.mlp.c_proj.bias", 4), 1);
+    assert_int_equal(ranks_of(&gpt, "h.0.ln_1.weight", 4), 1);
+    assert_int_equal(ranks_of(&gpt, "wpe.weight", 4), 1);
+    assert_int_equal(ranks_of(&gpt, "loss", 4), 1);
+    assert_int_equal(ranks_of(&whole, "h.0.attn.c_attn.weight", 4), 1);
+    model_release(&gpt);
+    model_release(&whole);
+}
+
+/* A member of rank r keeps the p / T pieces from r p / T on: nothing else, and all of them. */
+static void check_own_pieces(const struct model *model, uint32_t ranks)
+{
+    for (uint32_t c = 0; c < model->chunks_count; c++) {
+        const struct model_parameter *p = &model->parameters[model->chunks[c].parameter];
+        uint64_t share = p->weights / (p->pieces > 1 ? ranks : 1);
+        for (uint32_t r = 0; r < model->chunks[c].rows; r++) {
+            uint64_t first = pieces_row_offset(model, c, r);
+            uint64_t last = first + model->chunks[c].cols - 1;
+            assert_int_equal(pieces_chunk_rank(model, c, ranks), first / share);
+            assert_int_equal(pieces_chunk_rank(model, c, ranks), last / share);
+        }
+    }
+}
+
+TEST(a_rank_s_chunks_are_consecutive_pieces_of_the_storage)
+{
+    for (uint32_t m = 0; m < CUT_MODELS; m++)
+        for (uint32_t ranks = 1; ranks <= 4; ranks *= 2) {
+            struct model model = model_of(cut_models[m](4));
+            check_own_pieces(&model, ranks);
+            model_release(&model);
+        }
 }
 
 /* The fixture's matrices are made for the smallest models: here the loss would be too bent. */

@@ -67,7 +67,7 @@ static void place_tear_down(struct place_fixture *f)
 static struct value_name name_of(const struct place_fixture *f, uint32_t tries, uint32_t sequence)
 {
     const struct place place = seat(0, tries);
-    const struct boundaries_part part = {.sequence = sequence, .round = 1, .rank = 0};
+    const struct executor_part part = {.sequence = sequence, .round = 1, .rank = 0};
     return boundaries_sum_name(&f->mesh.ticket, &place, &part);
 }
 

@@ -17,11 +17,17 @@ static int64_t block_rows(const struct kernels *k, const struct classifier *c,
 /* A block's arrays: the logits of one piece after those of another; a row's numbers of all pieces. */
 struct block {
     int64_t row, rows;
-    element *logits;       /* (pieces, rows, Vp / pieces) */
+    element *logits;       /* (pieces that are here, rows, Vp / pieces) */
     float *largest, *sums; /* (pieces, rows) */
     float *logit;          /* (rows), the targets' */
     void *scratch;         /* of the sum over pieces */
 };
+
+/* Pieces that are here. */
+static uint32_t held(const struct classifier *c)
+{
+    return c->pieces / c->ranks;
+}
 
 static struct block place_block(const struct kernels *k, const struct classifier *c, int64_t rows,
                                 struct carve *carve)
@@ -33,11 +39,11 @@ static struct block place_block(const struct kernels *k, const struct classifier
         carve->bytes += (uint64_t)(rows * c->Vp) * k->element_bytes;
         return block;
     }
-    block.logits = carve_take(carve, (uint64_t)(rows * c->Vp) * k->element_bytes);
+    block.logits = carve_take(carve, (uint64_t)(rows * c->Vp / c->ranks) * k->element_bytes);
     block.largest = carve_take(carve, c->pieces * numbers);
     block.sums = carve_take(carve, c->pieces * numbers);
     block.logit = carve_take(carve, numbers);
-    block.scratch = carve_take(carve, piece_sum_bytes(k, c->pieces, rows * c->C));
+    block.scratch = carve_take(carve, piece_sum_bytes(k, held(c), rows * c->C));
     return block;
 }
 
@@ -79,6 +85,7 @@ static void classify(const struct kernels *k, const struct classifier *c, const 
 /* One piece of a block. */
 struct piece {
     int64_t first, V, Vp; /* its classes, and with padding */
+    int64_t row;          /* of the weight that is here */
     int64_t numbers;      /* its place in (pieces, rows) */
     element *logits;
     const element *weight, *bias;
@@ -87,12 +94,14 @@ struct piece {
 static struct piece piece_of(const struct kernels *k, const struct classifier *c,
                              const struct block *b, uint32_t number)
 {
-    struct piece p = {.Vp = c->Vp / c->pieces, .numbers = number * b->rows};
-    p.first = number * p.Vp;
+    struct piece p = {.Vp = c->Vp / c->pieces};
+    p.row = number * p.Vp;
+    p.first = (int64_t)c->rank * held(c) * p.Vp + p.row;
     p.V = c->V - p.first < 0 ? 0 : c->V - p.first < p.Vp ? c->V - p.first : p.Vp;
-    p.logits = kernels_at(k, b->logits, p.numbers * p.Vp);
-    p.weight = kernels_at(k, c->weight, p.first * c->C);
-    p.bias = c->bias != NULL ? kernels_at(k, c->bias, p.first) : NULL;
+    p.numbers = p.first / p.Vp * b->rows;
+    p.logits = kernels_at(k, b->logits, p.row * b->rows);
+    p.weight = kernels_at(k, c->weight, p.row * c->C);
+    p.bias = c->bias != NULL ? kernels_at(k, c->bias, p.row) : NULL;
     return p;
 }
 
@@ -100,29 +109,37 @@ static void find_largest(const struct kernels *k, const struct classifier *c, co
                          const int32_t *targets)
 {
     const element *input = kernels_at(k, c->input, b->row * c->C);
-    for (uint32_t i = 0; i < c->pieces; i++) {
+    if (c->ranks > 1) /* where no piece that is here has the target */
+        k->zero(k, b->logit, (size_t)b->rows * sizeof *b->logit);
+    for (uint32_t i = 0; i < held(c); i++) {
         const struct piece p = piece_of(k, c, b, i);
         k->linear_forward(k, p.logits, input, p.weight, p.bias, b->rows, c->C, p.Vp);
         k->pieces_largest(k, b->largest + p.numbers, b->logit, p.logits, targets, p.first, b->rows,
                           p.V, p.Vp);
     }
+    if (c->ranks > 1)
+        c->exchange->largest(c->exchange->context, b->largest, b->logit, b->rows);
 }
 
 static void sum_exponentials(const struct kernels *k, const struct classifier *c,
                              const struct block *b, const int32_t *targets, int32_t *correct)
 {
-    for (uint32_t i = 0; i < c->pieces; i++) {
+    if (c->ranks > 1)
+        k->zero(k, correct, (size_t)b->rows * sizeof *correct);
+    for (uint32_t i = 0; i < held(c); i++) {
         const struct piece p = piece_of(k, c, b, i);
         k->pieces_exponentials(k, b->sums + p.numbers, correct, p.logits, b->largest, targets,
                                p.first, c->pieces, b->rows, p.V, p.Vp);
     }
+    if (c->ranks > 1)
+        c->exchange->totals(c->exchange->context, b->sums, correct, b->rows);
 }
 
 /* The losses of all pieces are the same. */
 static void differentiate(const struct kernels *k, const struct classifier *c,
                           const struct block *b, const int32_t *targets, float *losses)
 {
-    uint32_t count = c->dweight != NULL ? c->pieces : 1;
+    uint32_t count = c->dweight != NULL ? held(c) : 1;
     for (uint32_t i = 0; i < count; i++) {
         const struct piece p = piece_of(k, c, b, i);
         k->pieces_gradient(k, i == 0 ? losses : NULL, c->dweight != NULL ? p.logits : NULL,
@@ -149,15 +166,19 @@ static void pieces_backward(const struct kernels *k, const struct classifier *c,
 {
     const struct backward at = {k, c, b};
     const element *input = kernels_at(k, c->input, b->row * c->C);
-    for (uint32_t i = 0; i < c->pieces; i++) {
+    for (uint32_t i = 0; i < held(c); i++) {
         const struct piece p = piece_of(k, c, b, i);
-        k->linear_backward_weight(k, c->dweight + p.first * c->C,
-                                  c->dbias != NULL ? c->dbias + p.first : NULL, p.logits, input,
+        k->linear_backward_weight(k, c->dweight + p.row * c->C,
+                                  c->dbias != NULL ? c->dbias + p.row : NULL, p.logits, input,
                                   b->rows, c->C, p.Vp);
     }
-    if (c->dinput != NULL) /* last: it may overwrite the input */
-        piece_sum(k, kernels_at(k, c->dinput, b->row * c->C), b->scratch, c->pieces, b->rows * c->C,
-                  piece_backward, &at);
+    if (c->dinput == NULL)
+        return;
+    element *dinput =
+        kernels_at(k, c->dinput, b->row * c->C); /* last: it may overwrite the input */
+    piece_sum(k, dinput, b->scratch, held(c), b->rows * c->C, piece_backward, &at);
+    if (c->ranks > 1)
+        c->exchange->sum(c->exchange->context, dinput, b->rows * c->C);
 }
 
 static void classify_by_pieces(const struct kernels *k, const struct classifier *c,

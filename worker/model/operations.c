@@ -34,22 +34,56 @@ static const struct model_parameter *parameter_of(const struct act_arrays *act,
     return &model->parameters[model->uses[act->unit->use_first + o->use].parameter];
 }
 
-/* ---- embedding ---- */
+/* How many members have pieces of it: 1 when it is whole. */
+static uint32_t members(const struct act_arrays *act, bool split)
+{
+    return split ? act->call->model->ranks : 1;
+}
+
+/* The sum over all pieces, of which this member's are in the array. */
+static void sum_members(const struct act_arrays *act, element *array, int64_t n)
+{
+    const struct unit_exchange *exchange = act->call->exchange;
+    if (members(act, true) > 1)
+        exchange->sum(exchange->context, array, n);
+}
+
+/* ---- embedding: a row of the table is copied from the member that has it ---- */
+
+struct table {
+    int64_t first, rows; /* that are here, with padding */
+    int64_t V;           /* all of them, without */
+    uint32_t members;    /* that have some */
+};
+
+static struct table table_of(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct model_parameter *parameter = parameter_of(a, o);
+    uint32_t count = members(a, parameter->pieces > 1);
+    int64_t rows = parameter->rows / count;
+    return (struct table){a->call->model->rank * rows * (count > 1), rows, parameter->shape[0],
+                          count};
+}
 
 static void embedding_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
+    const struct unit_exchange *exchange = a->call->exchange;
+    const struct table table = table_of(a, o);
+    int64_t T = a->call->model->sample_tokens, C = width(a, o->out);
     k->embedding_forward(k, a->arrays[o->out], a->call->input, weights(a, o, 0), weights(a, o, 1),
-                         a->call->samples, a->call->model->sample_tokens, width(a, o->out),
-                         parameter_of(a, o)->shape[0]);
+                         a->call->samples, T, C, table.first, table.rows, table.V);
+    if (table.members > 1)
+        exchange->merge(exchange->context, a->arrays[o->out], a->N * C);
 }
 
 static void embedding_backward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
+    const struct table table = table_of(a, o);
     k->embedding_backward(k, gradients(a, o, 0), gradients(a, o, 1), a->call->input,
                           gradient(a, o->out), a->call->samples, a->call->model->sample_tokens,
-                          width(a, o->out), parameter_of(a, o)->shape[0]);
+                          width(a, o->out), table.first, table.rows, table.V);
 }
 
 /* ---- layernorm: statistics are the means, and from the next whole line on the rstds ---- */
@@ -116,26 +150,30 @@ static uint32_t pieces(const struct act_arrays *act, uint8_t array)
     return act->unit->arrays[array].pieces;
 }
 
-/* The products of a linear: how many, of which shape, and how far the arrays of one are from those
- * of the next, in elements. By rows all have one input, by columns one output, their sum. */
+/* The products of a linear that are made here: how many, of which shape, and how far the arrays of
+ * one are from those of the next, in elements. By rows all have one input, by columns one output,
+ * their sum. */
 struct products {
     const struct act_arrays *act;
     const struct model_operation *operation;
-    uint32_t by_rows, by_cols; /* at least one of them is 1: the linear is whole if both are */
+    bool by_rows, by_cols; /* neither: the linear is whole */
+    uint32_t count;
     int64_t I, O;
     int64_t in, out, weight, bias;
 };
 
 static struct products products_of(const struct act_arrays *a, const struct model_operation *o)
 {
-    struct products p = {a, o, .by_rows = pieces(a, o->out), .by_cols = pieces(a, o->in)};
-    check(p.by_rows == 1 || p.by_cols == 1);
-    p.I = width(a, o->in) / p.by_cols;
-    p.O = width(a, o->out) / p.by_rows;
+    const struct model_array *arrays = a->unit->arrays;
+    struct products p = {a, o, .by_rows = arrays[o->out].split, .by_cols = arrays[o->in].split};
+    check(!p.by_rows || !p.by_cols);
+    p.count = pieces(a, p.by_rows ? o->out : o->in);
+    p.I = width(a, o->in) / pieces(a, o->in);
+    p.O = width(a, o->out) / pieces(a, o->out);
     p.weight = p.I * p.O;
-    if (p.by_cols > 1)
+    if (p.by_cols)
         p.in = a->N * p.I;
-    if (p.by_rows > 1) {
+    if (p.by_rows) {
         p.out = a->N * p.O;
         p.bias = p.O;
     }
@@ -188,7 +226,7 @@ static void forward_alone(const struct products *p, uint32_t piece)
         k->linear_forward(k, out, in, weight, bias, a->N, p->I, p->O);
 }
 
-/* By columns: first the sum of the pieces that are here, then what follows the whole sum. */
+/* By columns: first the sum of the pieces, then what follows it. */
 static void forward_by_cols(const struct products *p)
 {
     const struct act_arrays *a = p->act;
@@ -196,7 +234,8 @@ static void forward_by_cols(const struct products *p)
     const struct model_operation *o = p->operation;
     element *out = a->arrays[o->out];
     const element *bias = weights(a, o, BIAS);
-    piece_sum(k, out, a->scratch, p->by_cols, a->N * p->O, product_forward, p);
+    piece_sum(k, out, a->scratch, p->count, a->N * p->O, product_forward, p);
+    sum_members(a, out, a->N * p->O);
     if (bias != NULL || o->with != MODEL_NO_ARRAY)
         k->linear_finish(k, out, a->arrays[o->with], out, bias, a->N, p->O);
 }
@@ -204,24 +243,24 @@ static void forward_by_cols(const struct products *p)
 static void linear_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     struct products p = products_of(a, o);
-    if (p.by_cols > 1) {
+    if (p.by_cols) {
         check(a->unit->arrays[o->out].gelu_of == MODEL_NO_ARRAY);
         forward_by_cols(&p);
         return;
     }
-    check(p.by_rows == 1 || o->with == MODEL_NO_ARRAY);
-    for (uint32_t piece = 0; piece < p.by_rows; piece++)
+    check(!p.by_rows || o->with == MODEL_NO_ARRAY);
+    for (uint32_t piece = 0; piece < p.count; piece++)
         forward_alone(&p, piece);
 }
 
-/* The bias of what is summed over pieces has one gradient: piece 0 adds it. */
+/* The bias of what is summed over pieces has one gradient: the first piece adds it, of each member. */
 static void linear_backward_weights(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
     struct products p = products_of(a, o);
-    for (uint32_t piece = 0; piece < p.by_rows * p.by_cols; piece++) {
+    for (uint32_t piece = 0; piece < p.count; piece++) {
         float *bias = gradients(a, o, BIAS);
-        bool has_bias = bias != NULL && (p.by_cols == 1 || piece == 0);
+        bool has_bias = bias != NULL && (!p.by_cols || piece == 0);
         k->linear_backward_weight(k, gradients(a, o, WEIGHT) + piece * p.weight,
                                   has_bias ? bias + piece * p.bias : NULL,
                                   from(&p, gradient(a, o->out), piece * p.out),
@@ -237,12 +276,13 @@ static void linear_backward_input(const struct act_arrays *a, const struct model
     uint8_t gelu_of = a->unit->arrays[o->in].gelu_of;
     if (din == NULL)
         return;
-    if (p.by_rows > 1) {
+    if (p.by_rows) {
         check(gelu_of == MODEL_NO_ARRAY);
-        piece_sum(k, din, a->scratch, p.by_rows, a->N * p.I, product_backward, &p);
+        piece_sum(k, din, a->scratch, p.count, a->N * p.I, product_backward, &p);
+        sum_members(a, din, a->N * p.I);
         return;
     }
-    for (uint32_t piece = 0; piece < p.by_cols; piece++)
+    for (uint32_t piece = 0; piece < p.count; piece++)
         if (gelu_of != MODEL_NO_ARRAY)
             k->linear_gelu_backward_input(k, from(&p, din, piece * p.in), gradient(a, o->out),
                                           from(&p, weights(a, o, WEIGHT), piece * p.weight),
@@ -255,8 +295,7 @@ static void linear_backward_input(const struct act_arrays *a, const struct model
 static uint64_t linear_scratch_bytes(const struct act_arrays *a, const struct model_operation *o)
 {
     struct products p = products_of(a, o);
-    return p.by_rows > 1 ? piece_sum_bytes(a->call->k, p.by_rows, a->N * p.I)
-                         : piece_sum_bytes(a->call->k, p.by_cols, a->N * p.O);
+    return piece_sum_bytes(a->call->k, p.count, a->N * (p.by_rows ? p.I : p.O));
 }
 
 /* ---- rope, in place ---- */
@@ -397,7 +436,10 @@ static struct classifier classifier_of(const struct act_arrays *a, const struct 
                                .C = width(a, o->in),
                                .V = parameter_of(a, o)->shape[0],
                                .Vp = parameter_of(a, o)->rows,
-                               .pieces = parameter_of(a, o)->pieces};
+                               .pieces = parameter_of(a, o)->pieces,
+                               .rank = a->call->model->rank,
+                               .ranks = members(a, parameter_of(a, o)->pieces > 1),
+                               .exchange = a->call->exchange};
 }
 
 static uint64_t classifier_bytes(const struct act_arrays *a, const struct model_operation *o)

@@ -21,16 +21,35 @@ struct unit_sizes {
     uint64_t scratch;
 };
 
+/* What the members of a place do together (pieces_share): all of them call the same function at the
+ * same point of the same act, each with its own arrays of the device. When a member is lost, the
+ * arrays are undefined, and whoever made this struct returns the error after the act. */
+struct unit_exchange {
+    void *context;
+    /* array (n) = its sum over the members, in the tree over ranks */
+    void (*sum)(void *context, element *array, int64_t n);
+    /* array (n): each element is set in one member, and has zero bits in the others; all get it */
+    void (*merge)(void *context, element *array, int64_t n);
+    /* largest (pieces, rows): the member has the rows of its own pieces. For each other member one row
+     * of its pieces is set to the largest of them, its other rows to -infinity: the largest of all
+     * pieces is what it would be. logit (rows) is merged. */
+    void (*largest)(void *context, float *largest, float *logit, int64_t rows);
+    /* sums (pieces, rows) likewise: one row is the sum of the other member's pieces, the rest are 0,
+     * so that the tree over pieces gives the bits of all. correct (rows), 0 or 1, is merged. */
+    void (*totals)(void *context, float *sums, int32_t *correct, int64_t rows);
+};
+
 /* One act. All arrays are device memory, 64-byte aligned. */
 struct unit_call {
     const struct kernels *k;
-    const struct model *model;
+    const struct model *model;            /* or a member's */
+    const struct unit_exchange *exchange; /* NULL: no other member */
     uint32_t unit;
     uint32_t samples;          /* in this microbatch */
     uint64_t logits_bytes_max; /* how many rows of logits there are at once */
     bool training;             /* the last unit's forward computes its gradients as well */
 
-    element *const *weights; /* whole parameters, in the order of the unit's uses */
+    element *const *weights; /* parameters, as far as the model has them; by the unit's uses */
     float *const *gradients; /* likewise; += */
 
     const void *input;      /* the previous unit's output; unit 0: the samples' inputs */

@@ -1,0 +1,31 @@
+/* What a member exchanges with the others of its place while it computes: the sums of
+ * worker/model/unit.h as collectives (worker/collective/), whose parts an executor's hooks carry.
+ *
+ * Arrays are the device's; what passes is the host's. Sums of elements are halved and doubled: the
+ * bits of the tree, 2 log2(ranks) messages. Each member makes the same collectives in the same order,
+ * which number them from 1 on in each ticket. Memory grows to what the largest collective needs. One
+ * thread: the executor's. */
+#ifndef ROOST_WORKER_EXCHANGE_H
+#define ROOST_WORKER_EXCHANGE_H
+
+#include "worker/executor_hooks.h"
+#include "worker/model/unit.h"
+
+struct exchange {
+    const struct kernels *k; /* borrowed, like all below */
+    const struct model *model;
+    const struct executor_hooks *hooks;
+    struct unit_exchange calls; /* whose context is this; it must not be moved */
+    uint32_t sequence;          /* of the newest collective */
+    enum err err;               /* the first, since the ticket began */
+    uint8_t *memory;            /* owned, and so many bytes */
+    size_t bytes;
+};
+
+void exchange_init(struct exchange *exchange, const struct kernels *k, const struct model *model);
+void exchange_release(struct exchange *exchange); /* {0} is fine */
+
+/* A ticket begins, whose hooks carry. */
+void exchange_begin(struct exchange *exchange, const struct executor_hooks *hooks);
+
+#endif
