@@ -386,6 +386,7 @@ static enum err simulate_stream(const struct simulate_options *simulate, struct 
     uint64_t ends[STEPS], busiest = 0;
     const struct stream_options options = {
         .simulate = simulate,
+        .mesh = &planned->mesh,
         .lanes = lanes,
         .delay = spec_place_leases(&planned->spec) - 1,
         .nodes = (planned->spec.train.slots + planned->slots - 1) / planned->slots,

@@ -419,11 +419,15 @@ static void work(struct worker *worker)
     worker_call_again(worker, worker_now_ms());
     if (worker_now_ms() >= worker->heartbeat_at_ms && worker->member_link.stream != NULL)
         worker_link_heartbeat(worker);
+    if (worker_now_ms() >= worker->renew_at_ms)
+        worker_link_renew(worker);
 }
 
 static uint64_t wake_ns(const struct worker *worker)
 {
     uint64_t wake = agent_wake_ms(worker->agent);
+    if (worker->renew_at_ms < wake)
+        wake = worker->renew_at_ms;
     if (worker->member_link.stream != NULL && worker->heartbeat_at_ms < wake)
         wake = worker->heartbeat_at_ms;
     if (worker_call_again_ms(worker) < wake)

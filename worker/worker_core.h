@@ -143,6 +143,7 @@ struct worker {
     struct proof secret;   /* its own */
     uint32_t heartbeat_ms;
     uint64_t heartbeat_at_ms;
+    uint64_t renew_at_ms; /* when it looks for a renewed certificate */
     struct worker_link member_link;
     uint32_t link_count;
     struct worker_link *links; /* one a server */

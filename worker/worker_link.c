@@ -3,6 +3,8 @@
 
 #include "common/scoped.h"
 
+enum { RENEW_MS = 1000 }; /* neighbours wait for seconds until one they do not know has joined */
+
 /* The owner that a stream's events carry. It lives from the stream's opening to its `closed`. */
 struct stream_origin {
     struct worker *worker;
@@ -136,6 +138,15 @@ void worker_link_heartbeat(struct worker *worker)
     /* a heartbeat that cannot be sent is left out; the stream's end is an event of its own */
     if (encode_heartbeat(worker, &report) == ERR_OK)
         ignore(rpc_stream_send(worker->member_link.stream, RPC_URGENT, &report, NULL, 0));
+}
+
+void worker_link_renew(struct worker *worker)
+{
+    worker->renew_at_ms = worker_now_ms() + RENEW_MS;
+    if (!rpc_channel_renew(worker->channel))
+        return;
+    log_info(worker->config->logger, "certificate renewed", log_text("next", "join anew"));
+    agent_member_lost(worker->agent, worker_now_ms());
 }
 
 /* ---- all servers ---- */

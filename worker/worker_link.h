@@ -10,6 +10,9 @@ enum err worker_link_exchange(struct worker *worker, uint32_t server) MUST_USE;
 /* Opens the membership's stream, with a first heartbeat. */
 enum err worker_link_member(struct worker *worker) MUST_USE;
 void worker_link_heartbeat(struct worker *worker);
+/* Looks for a renewed certificate. With one it is no member any more, and its next join shows it:
+ * neighbours of a mesh take nobody with another certificate than the one of that member's join. */
+void worker_link_renew(struct worker *worker);
 /* Gives the stream up, if there is one. */
 void worker_link_close(struct worker_link *link);
 

@@ -230,6 +230,9 @@ enum err rpc_channel_new_worker(struct rpc_loop *loop, const char *address,
 /* Cancels its calls and streams, waits until every event has been delivered. Not in a callback. */
 void rpc_channel_free(struct rpc_channel *channel); /* NULL is fine */
 const char *rpc_channel_address(const struct rpc_channel *channel);
+/* Whether another certificate lies where the connection's was read from. Then the connection is
+ * made again with it, although it stands, and what is under way may fail. */
+bool rpc_channel_renew(struct rpc_channel *channel);
 
 /* The answer of a call, once: `response` lives during the callback and is empty on an error. */
 typedef void rpc_answered_fn(void *owner, enum err err, struct slice response,

@@ -148,6 +148,12 @@ TEST_F(certificates_are_renewed_without_a_restart, security)
     struct rpc_channel *after = channel_new(f->loop, port, &worker_identity);
     by_new = rpc_call(after, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
 
+    /* a connection that stands, when its owner wants that */
+    bool none = rpc_channel_renew(after);
+    certificates_make(dir);
+    bool renewed = rpc_channel_renew(after), again = rpc_channel_renew(after);
+    enum err by_renewed = rpc_call(after, "/test.T/Echo", (struct slice){0}, 5000, &response, NULL);
+
     rpc_channel_free(after);
     rpc_channel_free(before);
     rpc_server_free(server);
@@ -156,6 +162,8 @@ TEST_F(certificates_are_renewed_without_a_restart, security)
     buf_release(&response);
     assert_int_equal(by_old, ERR_OK);
     assert_int_equal(by_new, ERR_OK);
+    assert_true(!none && renewed && !again);
+    assert_int_equal(by_renewed, ERR_OK);
     assert_int_equal(file_remove_tree(dir, NULL), ERR_OK);
 }
 

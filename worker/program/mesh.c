@@ -92,12 +92,16 @@ enum err mesh_validation(const struct mesh *mesh, const struct model *model, str
     return complete(mesh, &compute, &(struct passes_options){0}, ret_program);
 }
 
-uint32_t mesh_lanes(const struct mesh *mesh, uint32_t place, uint32_t microbatches, uint32_t leases)
+uint32_t mesh_behind(const struct mesh *mesh, uint32_t place)
 {
     uint32_t first = place;
     if (mesh->schedule == SCHEDULE_CHIMERA && mesh->places - 1 - place < place)
         first = mesh->places - 1 - place; /* where the other direction has it earlier */
-    uint32_t behind = mesh->places * mesh->runs - 1 - first;
-    uint32_t lanes = 1 + (behind + microbatches - 1) / microbatches;
+    return mesh->places * mesh->runs - 1 - first;
+}
+
+uint32_t mesh_lanes(const struct mesh *mesh, uint32_t place, uint32_t microbatches, uint32_t leases)
+{
+    uint32_t lanes = 1 + (mesh_behind(mesh, place) + microbatches - 1) / microbatches;
     return lanes < leases ? lanes : leases;
 }

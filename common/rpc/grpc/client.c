@@ -99,21 +99,26 @@ static int64_t now_s(void)
     return (int64_t)(time_wall_ns() / 1000000000);
 }
 
-/* A connection that does not stand, or will not for long, is made again with the certificate that
- * lies there by now. What waits for it fails, and is tried again as after any broken connection. */
-static void renew_locked(struct rpc_channel *channel)
+/* The connection is made again with the certificate that lies there by now, if it is another one.
+ * What waits for it fails, and is tried again as after any broken connection. */
+static bool renew_locked(struct rpc_channel *channel)
 {
     scoped(tls_identity_release) struct tls_identity renewed = {0};
-    if (!channel->tls ||
-        grpc_channel_check_connectivity_state(channel->channel, 0) == GRPC_CHANNEL_READY ||
-        !tls_identity_renewed(&channel->identity, now_s(), &renewed))
-        return;
+    if (!channel->tls || !tls_identity_renewed(&channel->identity, now_s(), &renewed))
+        return false;
     grpc_channel *fresh = channel_create(channel, &renewed);
     if (fresh == NULL)
-        return;
-    grpc_channel_destroy(channel->channel);
+        return false;
+    grpc_channel *before = channel->channel;
     channel->channel = fresh;
-    channel->identity = tls_identity_names(&renewed);
+    channel->identity = tls_identity_names(&renewed); /* calls that end with `before` look at it */
+    grpc_channel_destroy(before);
+    return true;
+}
+
+static bool stands_locked(const struct rpc_channel *channel)
+{
+    return grpc_channel_check_connectivity_state(channel->channel, 0) == GRPC_CHANNEL_READY;
 }
 
 /* With the `poll` strategy a connection is only looked at while some operation of its channel is
@@ -137,7 +142,8 @@ static void state_changed(struct rpc_tag *tag, bool ok)
     thread_lock(&channel->lock);
     channel->watching = !channel->closing;
     if (channel->watching) {
-        renew_locked(channel);
+        if (!stands_locked(channel))
+            (void)renew_locked(channel);
         watch_locked(channel);
     } else {
         thread_wake_all(&channel->unwatched); /* under the lock: the waiter frees the channel */
@@ -235,6 +241,14 @@ void rpc_channel_free(struct rpc_channel *channel)
 const char *rpc_channel_address(const struct rpc_channel *channel)
 {
     return channel->address;
+}
+
+bool rpc_channel_renew(struct rpc_channel *channel)
+{
+    thread_lock(&channel->lock);
+    bool renewed = renew_locked(channel);
+    thread_unlock(&channel->lock);
+    return renewed;
 }
 
 static grpc_call *call_new(struct rpc_channel *channel, const char *path, gpr_timespec deadline)
