@@ -232,7 +232,7 @@ enum err stream_simulate(const struct program *program, const struct stream_opti
     if (s.parts == NULL || s.clocks == NULL || s.rooms == NULL || s.mail == NULL || s.over == NULL)
         return ERR_NOMEM;
     for (uint32_t place = 0; place < places; place++)
-        s.rooms[place] = turn_room(&program->places[place]);
+        s.rooms[place] = turn_room(options->mesh, program, place);
     walk(&s);
     for (uint32_t i = 0; i < leases; i++) {
         uint64_t *end = &ret_ends[i / options->nodes];

@@ -8,10 +8,12 @@
 #ifndef ROOST_WORKER_STREAM_H
 #define ROOST_WORKER_STREAM_H
 
+#include "worker/program/mesh.h"
 #include "worker/program/simulate.h"
 
 struct stream_options {
     const struct simulate_options *simulate;
+    const struct mesh *mesh;
     const uint32_t *lanes; /* (places) */
     uint32_t delay;
     uint32_t nodes; /* leases of a step */

@@ -3,10 +3,11 @@
  * and offers it before each act. Of those who want it the oldest ticket gets it (S9).
  *
  * The oldest ticket's forwards never wait. A forward of a younger ticket waits while all lanes
- * together keep as many activations as one ticket keeps at most. Begun earlier, it would delay the
- * oldest ticket's acts, for which neighbours wait, and take memory. So tickets follow each other as
- * the microbatches of their schedule do. The wait ends after TURN_PATIENCE forwards' time, and none
- * begins again before a backward act is done: a wait in one lease never blocks another (S9).
+ * together keep as many activations as the place has room for (turn_room). Begun earlier, it would
+ * delay the oldest ticket's acts, for which neighbours wait, and take memory. So tickets follow each
+ * other as the microbatches of their schedule do. The wait ends after TURN_PATIENCE forwards' time,
+ * and none begins again before a backward act is done: a wait in one lease never blocks another
+ * (S9).
  *
  * A struct of its mutex: any thread, and each lane from its own. */
 #ifndef ROOST_WORKER_TURN_H

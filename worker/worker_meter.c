@@ -28,7 +28,7 @@ static void row_begins(void *context, const struct program_row *row)
     struct worker_lane *lane = context;
     struct worker_run *run = &lane->worker->run;
     if (run->room.most == 0)
-        run->room = turn_room(&executor_program(run->executors[0])->places[run->stage]);
+        run->room = turn_room(&run->mesh, executor_program(run->executors[0]), run->stage);
     turn_begin_row(&lane->worker->turn, lane->number, row, run->room);
     lane->meter.row_ns = time_now_ns();
 }

@@ -6,7 +6,7 @@
 
 enum { STEPS = 5 };
 
-/* Of five steps of eight microbatches, in forwards of a place. */
+/* Of five steps, in forwards of a place. */
 static double time_of(struct schedule_fixture *f, uint32_t delay)
 {
     uint32_t units = f->shape.units, lanes[SCHEDULE_UNITS_MAX];
@@ -14,7 +14,7 @@ static double time_of(struct schedule_fixture *f, uint32_t delay)
     const struct program_sizes sizes[SCHEDULE_UNITS_MAX] = {{0}};
     const struct simulate_options simulate = {.costs = costs, .sizes = sizes};
     const struct mesh mesh = {.places = f->shape.places, .runs = 1, .schedule = f->shape.schedule};
-    const struct stream_options options = {&simulate, lanes, delay, 1, STEPS};
+    const struct stream_options options = {&simulate, &mesh, lanes, delay, 1, STEPS};
     uint64_t ends[STEPS];
     for (uint32_t unit = 0; unit < units; unit++)
         costs[unit] = (struct simulate_cost){TICKS, TICKS, TICKS};
@@ -43,4 +43,20 @@ TEST(without_a_flush_places_wait_at_both_ends_alone)
     assert_true(time_of(&f, 1) == STEPS * 24 + 9);
     assert_true(time_of(&f, 3) == STEPS * 24 + 9);
     schedule_tear_down(&f);
+}
+
+/* Also where a ticket has fewer microbatches than the pipeline has places: d * M >= P - 1. */
+TEST(tickets_of_few_microbatches_fill_the_pipeline_together)
+{
+    static const struct {
+        uint32_t microbatches, delay, time;
+    } rows[] = {{1, 0, STEPS * 12},    {1, 1, 36},
+                {1, 3, STEPS * 3 + 9}, {2, 2, STEPS * 6 + 9},
+                {3, 1, STEPS * 9 + 9}, {4, 1, STEPS * 12 + 9}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct schedule_fixture f = {.shape = {SCHEDULE_1F1B, 4, 1, 4, rows[i].microbatches, 1}};
+        schedule_set_up(&f);
+        assert_int_equal((uint32_t)time_of(&f, rows[i].delay), rows[i].time);
+        schedule_tear_down(&f);
+    }
 }

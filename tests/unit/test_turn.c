@@ -91,10 +91,18 @@ TEST(the_room_of_a_place)
     struct program_row rows[] = {{ACT_LOAD, 0, 0}, {ACT_F, 0, 0}, {ACT_F, 1, 0}, {ACT_SEND_F, 1, 0},
                                  {ACT_F, 0, 1},    {ACT_F, 1, 1}, {ACT_B, 1, 0}, {ACT_B, 0, 0},
                                  {ACT_F, 0, 2},    {ACT_F, 1, 2}};
-    const struct program_place place = {.rows = rows, .rows_count = sizeof rows / sizeof rows[0]};
-    const struct turn_room room = turn_room(&place);
+    struct program_place places[4] = {
+        [2] = {.rows = rows, .rows_count = sizeof rows / sizeof rows[0]},
+        [0] = {.rows = rows, .rows_count = 8}, /* two microbatches alone */
+    };
+    const struct program program = {.places = places, .places_count = 4};
+    struct mesh mesh = {.schedule = SCHEDULE_1F1B, .places = 4, .runs = 1};
+    const struct turn_room room = turn_room(&mesh, &program, 2);
     assert_int_equal(room.most, 4);
     assert_int_equal(room.each, 2);
+    assert_int_equal(turn_room(&mesh, &program, 0).most, 8);
+    mesh.schedule = SCHEDULE_ZB_H1; /* beside what a ticket keeps, the next one's first */
+    assert_int_equal(turn_room(&mesh, &program, 2).most, 6);
 }
 
 TEST_F(one_lane_has_the_turn_at_a_time, turn)
