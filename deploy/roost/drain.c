@@ -15,12 +15,13 @@ enum {
 };
 
 /* Whether a coordinator that was told of the drain may have been started again since: it does not
- * answer yet, or has not met the server, or does not know yet how its run goes on. */
+ * answer yet, or has not met the server, nor those that could take its chunks, or does not know yet
+ * how its run goes on. */
 static bool may_be_new(enum err err)
 {
     enum reaction reaction = err_reaction(err);
     return reaction == REACT_RETRY || reaction == REACT_WAIT || err == ERR_CANCELLED ||
-           err == ERR_NOT_FOUND;
+           err == ERR_NOT_FOUND || err == ERR_INVALID;
 }
 
 static void say(const struct drain_request *request, const struct drain_reply *reply,
