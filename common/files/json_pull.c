@@ -84,7 +84,7 @@ static enum err parse_hex4(struct json_pull *pull, uint32_t *ret_code)
 /* What follows \u; a character above U+FFFF is written as two surrogates. */
 static enum err parse_unicode(struct json_pull *pull)
 {
-    uint32_t code, low;
+    uint32_t code = 0, low = 0;
     TRY(parse_hex4(pull, &code));
     if (code >= 0xD800 && code <= 0xDBFF) {
         if (pull->text.bytes - pull->at < 2 || memcmp(pull->text.data + pull->at, "\\u", 2) != 0)
