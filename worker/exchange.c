@@ -15,17 +15,17 @@ static bool is_host(const struct exchange *x)
     return x->k->in == x->k;
 }
 
-/* So many bytes of the host; NULL, and an error: there are not. */
-static uint8_t *take_memory(struct exchange *x, size_t bytes)
+/* So many bytes of the host, which may be none. False, and an error: there are not. */
+static bool take_memory(struct exchange *x, size_t bytes)
 {
     if (bytes <= x->bytes)
-        return x->memory;
+        return true;
     free(x->memory);
     x->memory = aligned_alloc(CARVE_ALIGNMENT, carve_align(bytes));
     x->bytes = x->memory != NULL ? bytes : 0;
     if (x->memory == NULL)
         x->err = ERR_NOMEM;
-    return x->memory;
+    return x->memory != NULL;
 }
 
 /* Where an array of the device is on the host: there, or copied to the carved place. */
@@ -137,7 +137,7 @@ static void all_reduce(struct exchange *x, void *array, int64_t n, running_add *
                                 .add = add,
                                 .context = x};
     size_t walked = walk_bytes(&work.collective, x->model->rank, work.element_bytes);
-    if (x->err != ERR_OK || take_memory(x, copy_bytes(x, bytes) + walked) == NULL)
+    if (x->err != ERR_OK || !take_memory(x, copy_bytes(x, bytes) + walked))
         return;
     struct carve carve = {.base = x->memory};
     work.array = come_out(x, array, &carve, bytes);
@@ -189,7 +189,7 @@ static bool begin_numbers(struct exchange *x, float *by_piece, void *by_row, int
     n.all_bytes = pieces * n.row_bytes;
     size_t told = ranks * each * n.row_bytes;
     if (x->err != ERR_OK ||
-        take_memory(x, copy_bytes(x, n.all_bytes) + copy_bytes(x, n.row_bytes) + told) == NULL)
+        !take_memory(x, copy_bytes(x, n.all_bytes) + copy_bytes(x, n.row_bytes) + told))
         return false;
     struct carve carve = {.base = x->memory};
     n.by_piece = come_out(x, by_piece, &carve, n.all_bytes);

@@ -222,6 +222,21 @@ TEST(members_have_the_bits_of_all_pieces)
             }
 }
 
+/* Of a sum so narrow that all of it is one member's part, the other adds nothing, and needs no memory
+ * for it. */
+static struct spec_model narrow_mlp(void)
+{
+    struct spec_model mlp = cut_mlp(2);
+    const uint32_t sizes[] = {64, 4096, 8, 128};
+    memcpy(mlp.sizes, sizes, sizeof sizes);
+    return mlp;
+}
+
+TEST_F(members_of_a_narrow_sum_have_its_bits, executor, .settings = narrow_mlp())
+{
+    check_group(f, 2);
+}
+
 /* Whoever misses a part ends; so do all who need something of it. */
 TEST_F(a_member_that_gets_nothing_ends_with_the_error, executor, .settings = cut_gpt(4))
 {
