@@ -136,6 +136,12 @@ struct place {
     uint32_t tries;         /* rises when a member of the place is replaced */
 };
 
+/* Several members compute the ticket, each a part of it. */
+static inline bool place_is_shared(const struct place *place)
+{
+    return place->stages > 1 || place->ranks > 1;
+}
+
 /* Who computes at a place of a lease. */
 struct peer {
     uint32_t stage, rank, tries;
@@ -299,11 +305,11 @@ struct value_name {
     uint32_t boundary;   /* the unit whose input it is, or whose input's gradient */
     enum value_way way;
     /* A partial sum, which the members of one place hand each other (S6); then the three before
-     * are 0. */
+     * are 0. Else the next three are. */
     uint32_t tries;    /* of the place */
     uint32_t sequence; /* of the sums of the lease, from 1 on; 0: a value between places */
     uint32_t round;    /* of the sum's exchange */
-    uint32_t rank;     /* of the member that gives it */
+    uint32_t rank;     /* of the member that gives it; between places, who takes it has the same */
 };
 
 struct want {
@@ -795,11 +801,11 @@ struct place_status {
     uint32_t slot, slots;
     uint64_t attempt;
     bool copy;
-    uint32_t stage;
-    uint64_t member; /* 0: the place is empty */
+    uint32_t stage, rank;
+    uint64_t member; /* 0: nobody has it */
     const char *name;
     bool done;
-    uint32_t tries;
+    uint32_t tries; /* of the place: 1, and one more with each loss */
     double seconds; /* since the member has it, or it is empty */
 };
 

@@ -184,6 +184,17 @@ void agent_map_failed(struct agent *agent, uint64_t now_ms, enum err err)
 
 /* ---- tickets ---- */
 
+/* The ticket of a lease that is held; NULL: it is over, or complete. */
+static struct agent_ticket *ticket_of_lease(struct agent *agent, uint64_t attempt)
+{
+    for (uint32_t i = 0; i < agent->tickets.count; i++) {
+        struct agent_ticket *ticket = &agent->tickets.all[i];
+        if (ticket->state == AGENT_TICKET_HELD && ticket->ticket.attempt == attempt)
+            return ticket;
+    }
+    return NULL;
+}
+
 /* The run's mesh is the coordinator's and ours, unless the run was continued with another. Who leaves
  * gives a place back at once: others wait for whoever has it. */
 static void take_grant(struct agent *agent, const struct acquire_reply *reply)
@@ -192,7 +203,10 @@ static void take_grant(struct agent *agent, const struct acquire_reply *reply)
         agent_stop(agent, ERR_SPEC_DIFFERS);
         return;
     }
-    if ((agent->member.leaving && reply->place.stages <= 1) ||
+    struct agent_ticket *before = ticket_of_lease(agent, reply->ticket.attempt);
+    if (place_is_shared(&reply->place) && before != NULL) /* S6: its place begins again */
+        drop_ticket(agent, before);
+    if ((agent->member.leaving && !place_is_shared(&reply->place)) ||
         !agent_leases_hold(&agent->leases, reply))
         return;
     struct agent_ticket *held = agent_tickets_hold(&agent->tickets, reply);
@@ -207,7 +221,7 @@ static void drop_ended(struct agent *agent)
 {
     for (uint32_t i = 0; i < agent->tickets.count; i++) {
         struct agent_ticket *ticket = &agent->tickets.all[i];
-        if (ticket->state == AGENT_TICKET_HELD && ticket->place.stages > 1 &&
+        if (ticket->state == AGENT_TICKET_HELD && place_is_shared(&ticket->place) &&
             !agent_leases_has(&agent->leases, ticket->ticket.attempt))
             drop_ticket(agent, ticket);
     }
@@ -236,17 +250,6 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
         take_grant(agent, reply);
     else if (reply->result == ACQUIRE_END)
         agent_run_over(agent, now_ms);
-}
-
-/* The ticket of a lease that is held; NULL: it is over, or complete. */
-static struct agent_ticket *ticket_of_lease(struct agent *agent, uint64_t attempt)
-{
-    for (uint32_t i = 0; i < agent->tickets.count; i++) {
-        struct agent_ticket *ticket = &agent->tickets.all[i];
-        if (ticket->state == AGENT_TICKET_HELD && ticket->ticket.attempt == attempt)
-            return ticket;
-    }
-    return NULL;
 }
 
 void agent_places(struct agent *agent, uint64_t now_ms, const struct places *places)

@@ -7,7 +7,7 @@
 
 enum err agent_leases_init(struct agent_leases *leases, const struct agent_config *config)
 {
-    if (config->mesh.stages <= 1)
+    if (!spec_mesh_is_shared(&config->mesh))
         return ERR_OK;
     leases->all = calloc(AGENT_LEASES_MAX, sizeof *leases->all);
     leases->early = calloc(AGENT_EARLY_MAX, sizeof *leases->early);
@@ -170,10 +170,12 @@ void agent_leases_again(struct agent_leases *leases, uint64_t attempt)
 
 bool agent_leases_fits(const struct agent_config *config, const struct acquire_reply *reply)
 {
-    if (config->mesh.stages <= 1)
-        return reply->place.stages <= 1;
-    return reply->place.stages == config->mesh.stages && reply->ticket.attempt != 0 &&
-           reply->places.attempt == reply->ticket.attempt;
+    const struct spec_mesh *mesh = &config->mesh;
+    if (!spec_mesh_is_shared(mesh))
+        return !place_is_shared(&reply->place);
+    return reply->place.stages == mesh->stages && reply->place.ranks == spec_mesh_ranks(mesh) &&
+           reply->place.stage < mesh->stages && reply->place.rank < reply->place.ranks &&
+           reply->ticket.attempt != 0 && reply->places.attempt == reply->ticket.attempt;
 }
 
 bool agent_leases_has(const struct agent_leases *leases, uint64_t attempt)

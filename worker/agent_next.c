@@ -93,7 +93,7 @@ static void check_effect(const struct agent *agent, const struct agent_effect *e
     case AGENT_COMPUTE:
         check(live && agent_tickets_computed(&agent->tickets, effect->lane) != NULL);
         check(effect->ticket.generation == agent->member.generation);
-        check(effect->place.stages <= 1 ||
+        check(!place_is_shared(&effect->place) ||
               agent_leases_told(&agent->leases, effect->ticket.attempt));
         break;
     case AGENT_LEASE:
@@ -159,10 +159,10 @@ static void check_whole(const struct agent *agent)
     check(!agent_holds_ticket(agent) || agent_is_member(agent));
     for (uint32_t i = 0; i < agent->tickets.count; i++) {
         const struct agent_ticket *ticket = &agent->tickets.all[i];
-        check(ticket->state != AGENT_TICKET_HELD || ticket->place.stages <= 1 ||
+        check(ticket->state != AGENT_TICKET_HELD || !place_is_shared(&ticket->place) ||
               agent_leases_has(&agent->leases, ticket->ticket.attempt));
         check(ticket->state != AGENT_TICKET_HELD || !ticket->compute_begun ||
-              ticket->place.stages <= 1 ||
+              !place_is_shared(&ticket->place) ||
               agent_leases_told(&agent->leases, ticket->ticket.attempt));
     }
 }

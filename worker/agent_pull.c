@@ -73,7 +73,8 @@ void agent_pull_unit(struct agent_traffic *traffic, uint32_t number, uint32_t un
             parameter != NULL && (streamed || agent_units_first_use(flow, parameter) == unit);
         for (uint32_t i = 0; parameter != NULL && i < parameter->chunks_count; i++) {
             uint32_t index = parameter->chunk_first + i;
-            if (chunk_is_held(&flow->held[index], &flow->ticket->ticket))
+            if (!agent_units_has_chunk(traffic, flow, index) ||
+                chunk_is_held(&flow->held[index], &flow->ticket->ticket))
                 continue;
             missing++;
             if (pulls)

@@ -5,13 +5,13 @@ _Static_assert((int)AGENT_TICKETS_MAX >= SPEC_PLACE_LEASES_MAX, "a member may ho
 void agent_tickets_init(struct agent_tickets *tickets, const struct agent_config *config)
 {
     tickets->config = config;
-    tickets->count = config->mesh.stages > 1 && config->leases > 1 ? config->leases : 1;
+    tickets->count = spec_mesh_is_shared(&config->mesh) && config->leases > 1 ? config->leases : 1;
     check(tickets->count <= AGENT_TICKETS_MAX);
 }
 
 static uint32_t lanes_of(const struct agent_config *config, uint32_t stage)
 {
-    bool several = config->mesh.stages > 1 && stage < config->mesh.stages;
+    bool several = spec_mesh_is_shared(&config->mesh) && stage < config->mesh.stages;
     return several && config->lanes[stage] > 1 ? config->lanes[stage] : 1;
 }
 
@@ -73,7 +73,7 @@ struct agent_ticket *agent_tickets_hold(struct agent_tickets *tickets,
     held->state = AGENT_TICKET_HELD;
     held->ticket = reply->ticket;
     held->place = reply->place;
-    held->placed = reply->place.stages <= 1; /* there is one executor */
+    held->placed = !place_is_shared(&reply->place); /* there is one executor */
     held->compute_begun = held->compute_ended = false;
     held->result = (struct agent_result){0};
     return held;

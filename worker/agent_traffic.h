@@ -120,7 +120,7 @@ struct agent_traffic {
     struct agent_piece *pieces;
     uint32_t piece_count;
     struct pipeline_runs runs; /* of the mesh; none: one place has all units */
-    uint32_t stage;            /* that the weights which are held are of */
+    uint32_t stage, rank;      /* that the weights which are held are of */
     uint32_t lanes;
     struct agent_flow flows[AGENT_LANES_MAX];
 };
@@ -181,6 +181,9 @@ enum err agent_units_init(struct agent_traffic *traffic) MUST_USE;
 void agent_units_begin(struct agent_traffic *traffic, struct agent_flow *flow);
 bool agent_units_has_piece(const struct agent_traffic *traffic, const struct agent_flow *flow,
                            uint32_t piece);
+/* Whether the place's member holds the chunk, which a unit of the place uses. */
+bool agent_units_has_chunk(const struct agent_traffic *traffic, const struct agent_flow *flow,
+                           uint32_t chunk);
 /* Which of the place's units the parameter is pulled for; the place has one. */
 uint32_t agent_units_first_use(const struct agent_flow *flow,
                                const struct model_parameter *parameter);

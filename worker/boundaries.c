@@ -20,7 +20,8 @@ void boundaries_release(struct boundaries *boundaries)
     *boundaries = (struct boundaries){0};
 }
 
-struct value_name boundaries_name(const struct ticket *ticket, const struct executor_value *value)
+struct value_name boundaries_name(const struct ticket *ticket, uint32_t rank,
+                                  const struct executor_value *value)
 {
     return (struct value_name){
         .generation = ticket->generation,
@@ -31,6 +32,7 @@ struct value_name boundaries_name(const struct ticket *ticket, const struct exec
         .microbatch = value->microbatch,
         .boundary = value->boundary,
         .way = value->way == EXECUTOR_FORWARD ? VALUE_FORWARD : VALUE_BACKWARD,
+        .rank = rank,
     };
 }
 

@@ -21,8 +21,9 @@ enum err boundaries_init(struct boundaries *boundaries, const struct spec *spec,
                          const struct model *model) MUST_USE; /* rows_runs() */
 void boundaries_release(struct boundaries *boundaries);       /* {0} is fine */
 
-/* The name of a value of the ticket. */
-struct value_name boundaries_name(const struct ticket *ticket, const struct executor_value *value);
+/* The name of a value of the ticket, which members of that rank give each other. */
+struct value_name boundaries_name(const struct ticket *ticket, uint32_t rank,
+                                  const struct executor_value *value);
 bool boundaries_same(const struct value_name *a, const struct value_name *b);
 
 /* S6: the name of a partial sum that one member of a place gives another, under the place's try. */

@@ -82,12 +82,19 @@ static void drop_sums(struct outbox *outbox, struct lease *lease, uint64_t seque
     }
 }
 
+static void drop_values(struct outbox *outbox, struct lease *lease)
+{
+    for (size_t i = 0; i < lease->value_count; i++) {
+        value_drop(outbox, &lease->values[i]);
+        lease->values[i] = (struct value){0};
+    }
+}
+
 static void lease_end(struct outbox *outbox, struct lease *lease)
 {
     if (lease->ticket.attempt == 0)
         return;
-    for (size_t i = 0; i < lease->value_count; i++)
-        value_drop(outbox, &lease->values[i]);
+    drop_values(outbox, lease);
     drop_sums(outbox, lease, UINT64_MAX);
     free(lease->values);
     *lease = (struct lease){0};
@@ -183,6 +190,8 @@ static enum err judge_lease(const struct outbox_asker *asker, const struct lease
     if (!boundaries_pass(options->boundaries, &lease->ticket, name, &passage) ||
         passage.to != peer->stage)
         return ERR_NOT_FOUND;
+    if (name->rank != lease->place.rank) /* one of the two has not heard yet */
+        return ERR_BEHIND;
     *ret_value = lease->values[boundaries_index(options->boundaries, &lease->ticket, name)];
     if (ret_value->bytes != NULL)
         return ERR_OK; /* S2: also of a place that this member had before */
@@ -283,10 +292,12 @@ static enum err lease_begin(struct outbox *outbox, const struct ticket *ticket,
     return ERR_OK;
 }
 
-/* Another one than before, if there was one. */
+/* Another one than before, if there was one. Members of another rank give other values. */
 static void set_seat(struct outbox *outbox, struct lease *lease, const struct place *place)
 {
     drop_sums(outbox, lease, UINT64_MAX);
+    if (place->rank != lease->place.rank)
+        drop_values(outbox, lease);
     lease->place = *place;
 }
 
@@ -347,15 +358,16 @@ void outbox_generation(struct outbox *outbox, uint64_t generation)
     settle_all(outbox);
 }
 
-/* Where the value is to be kept; NULL: it is not. */
+/* Where the value is to be kept; NULL: it is not. A lane that was cancelled may still give what is
+ * of the seat that this member had before. */
 static struct value *row_of(struct outbox *outbox, struct lease *lease,
                             const struct value_name *name)
 {
     const struct boundaries *boundaries = outbox->options.boundaries;
     struct passage passage;
-    /* our own program sends what passes from its place */
-    check(boundaries_pass(boundaries, &lease->ticket, name, &passage) &&
-          passage.from == lease->place.stage);
+    check(boundaries_pass(boundaries, &lease->ticket, name, &passage)); /* our own program */
+    if (passage.from != lease->place.stage || name->rank != lease->place.rank)
+        return NULL;
     return &lease->values[boundaries_index(boundaries, &lease->ticket, name)];
 }
 
@@ -363,8 +375,7 @@ static struct value *row_of(struct outbox *outbox, struct lease *lease,
 static enum err sum_row(struct outbox *outbox, struct lease *lease, const struct value_name *name,
                         struct value **ret_row)
 {
-    check(name->rank == lease->place.rank);
-    if (name->tries != lease->place.tries)
+    if (name->rank != lease->place.rank || name->tries != lease->place.tries)
         return ERR_OK;
     struct sum *sum = sum_of(lease, name);
     if (sum == NULL) {

@@ -295,7 +295,7 @@ static enum err give_named(struct peers_lane *lane, const struct task *task,
 enum err peers_give(struct peers_lane *lane, const struct executor_value *value, const void *bytes)
 {
     const struct task task = task_of(lane);
-    const struct value_name name = boundaries_name(&task.ticket, value);
+    const struct value_name name = boundaries_name(&task.ticket, task.place.rank, value);
     return give_named(lane, &task, &name, bytes, value->bytes);
 }
 
@@ -374,7 +374,7 @@ static enum err take_named(struct peers_lane *lane, const struct ticket *ticket,
 enum err peers_take(struct peers_lane *lane, const struct executor_value *value, void *ret_bytes)
 {
     const struct task task = task_of(lane);
-    const struct value_name name = boundaries_name(&task.ticket, value);
+    const struct value_name name = boundaries_name(&task.ticket, task.place.rank, value);
     return take_named(lane, &task.ticket, &name, ret_bytes, value->bytes);
 }
 

@@ -79,7 +79,7 @@ static bool find_giver(const struct wants *wants, const struct value_name *name,
                name->tries == own->tries && name->rank != own->rank;
     }
     if (!boundaries_pass(wants->options.boundaries, &wants->ticket, name, &passage) ||
-        passage.to != own->stage)
+        passage.to != own->stage || name->rank != own->rank)
         return false;
     *ret_giver = (struct place){.stage = passage.from, .rank = own->rank};
     return true;
@@ -483,7 +483,8 @@ static bool takes_from(const struct wants *wants, const struct peer *peer)
 {
     const struct boundaries *boundaries = wants->options.boundaries;
     const struct executor_value any = {.slot = 0};
-    struct value_name first = boundaries_name(&wants->ticket, &any), last = first;
+    struct value_name first = boundaries_name(&wants->ticket, wants->place.rank, &any),
+                      last = first;
     if (peer->stage == wants->place.stage)
         return peer->rank != wants->place.rank;
     last.slot = boundaries_last_slot(boundaries, &wants->ticket);

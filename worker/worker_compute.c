@@ -111,15 +111,34 @@ static enum err hook_send(void *context, const struct executor_value *value, con
     return peers_give(peers_of(lane), value, bytes);
 }
 
-static enum err take_value(struct worker_lane *lane, const struct executor_value *value,
-                           void *ret_bytes)
+/* What a neighbour gave has come, or will not. */
+static enum err taken(struct worker_lane *lane, uint64_t begin_ns, enum err err)
 {
-    uint64_t begin_ns = time_now_ns();
-    enum err err = peers_take(peers_of(lane), value, ret_bytes);
     end_wait(lane);
     add_waited(lane, begin_ns);
     lane->blamed = err == ERR_OK || err == ERR_CANCELLED ? 0 : peers_blamed(peers_of(lane));
     return err;
+}
+
+static enum err hook_give_part(void *context, uint32_t sequence, uint32_t round, const void *bytes,
+                               size_t count)
+{
+    return peers_give_part(peers_of(context), sequence, round, bytes, count);
+}
+
+static enum err hook_take_part(void *context, const struct executor_part *part, void *ret_bytes,
+                               size_t count)
+{
+    struct worker_lane *lane = context;
+    uint64_t begin_ns = time_now_ns();
+    return taken(lane, begin_ns, peers_take_part(peers_of(lane), part, ret_bytes, count));
+}
+
+static enum err take_value(struct worker_lane *lane, const struct executor_value *value,
+                           void *ret_bytes)
+{
+    uint64_t begin_ns = time_now_ns();
+    return taken(lane, begin_ns, peers_take(peers_of(lane), value, ret_bytes));
 }
 
 static enum err hook_receive(void *context, const struct executor_value *value, void *memory)
@@ -158,9 +177,9 @@ static uint64_t computed_ms(struct worker_lane *lane, uint64_t begin_ns)
 static enum err take_place(struct worker_lane *lane, const struct place *place)
 {
     struct worker_event event = {.kind = EVENT_PLACED, .lane = lane->number};
-    if (place->stages <= 1)
+    if (!place_is_shared(place))
         return ERR_OK;
-    TRY(worker_run_place(&lane->worker->run, place->stage, &event.made));
+    TRY(worker_run_place(&lane->worker->run, place, &event.made));
     worker_post(lane->worker, &event);
     return ERR_OK;
 }
@@ -177,6 +196,8 @@ static enum err run_executor(struct worker_lane *lane, struct executor_loss *ret
         .cancelled = hook_cancelled,
         .send = hook_send,
         .receive = hook_receive,
+        .give_part = hook_give_part,
+        .take_part = hook_take_part,
     };
     const struct executor_samples samples = samples_source(&run->samples);
     worker_meter_hooks(&hooks);

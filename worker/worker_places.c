@@ -23,12 +23,14 @@ static void on_unreachable(void *worker, uint64_t attempt, uint64_t member)
 enum err worker_places_open(struct worker *worker)
 {
     const struct worker_config *config = worker->config;
-    if (worker->run.spec.mesh.stages <= 1)
+    if (!spec_mesh_is_shared(&worker->run.spec.mesh))
         return ERR_OK;
     if (config->address == NULL) {
-        log_warning(config->logger, "this worker gets no place",
-                    log_text("why", "the run has stages, and no other worker can reach this one"),
-                    log_text("next", "set --address"));
+        log_warning(
+            config->logger, "this worker gets no place",
+            log_text("why",
+                     "workers of the run share tickets, and no other worker can reach this one"),
+            log_text("next", "set --address"));
         return ERR_OK;
     }
     const struct peers_options options = {.loop = worker->loop,

@@ -1,6 +1,7 @@
 #include "worker/worker_run.h"
 
 #include "common/data/run_data.h"
+#include "common/model/pieces.h"
 #include "common/program/rows.h"
 #include "common/scoped.h"
 #include "worker/fingerprint.h"
@@ -54,9 +55,10 @@ static enum err open_samples(struct worker_run *run, const struct describe_reply
     return ERR_OK;
 }
 
+/* Then executors are made when a place is known. */
 static bool has_places(const struct worker_run *run)
 {
-    return run->mesh.places > 1;
+    return spec_mesh_is_shared(&run->spec.mesh);
 }
 
 /* As `roost program --uniform` has them: the forward of a place takes act_ms. */
@@ -89,20 +91,23 @@ uint32_t worker_run_lanes(const struct worker_run *run, uint32_t stage)
 }
 
 /* Each gets the same share of the memory. */
-static enum err open_executors(struct worker_run *run, uint32_t place, struct reason *reason)
+static enum err open_executors(struct worker_run *run, const struct place *place,
+                               struct reason *reason)
 {
-    uint32_t lanes = worker_run_lanes(run, place);
+    uint32_t lanes = worker_run_lanes(run, place->stage);
     const struct spec_train *train = &run->spec.train;
     struct executor_options options = {
         .kernels = run->kernels,
-        .model = &run->model,
+        .model = place->ranks > 1 ? &run->share : &run->model,
         .train = train,
         .node_slots_max = train->node_slots == 0 ? train->slots : train->node_slots,
         .local = local_settings_of(&run->spec),
-        .mesh = has_places(run) ? &run->mesh : NULL,
-        .place = place,
+        .mesh = run->mesh.places > 1 ? &run->mesh : NULL,
+        .place = place->stage,
         .memory_max = run->memory_bytes / lanes,
     };
+    if (place->ranks > 1)
+        TRY(pieces_share(&run->model, place->rank, place->ranks, &run->share));
     for (uint32_t i = 0; i < lanes; i++)
         TRY(executor_new(&options, &run->executors[i], reason));
     return run->act_ms > 0 ? take_act_costs(run) : ERR_OK;
@@ -113,7 +118,7 @@ static enum err check_mesh(const struct worker_run *run, struct reason *reason)
 {
     scoped(pipeline_runs_release) struct pipeline_runs runs = {0};
     const struct schedule_shape shape = pipeline_shape(&run->spec, run->model.units_count, 1);
-    enum err err = has_places(run) ? rows_runs(&shape, &run->model, &runs) : ERR_OK;
+    enum err err = run->mesh.places > 1 ? rows_runs(&shape, &run->model, &runs) : ERR_OK;
     return err == ERR_INVALID
                ? reason_set(reason, err, "the run's mesh does not fit the %u units of its model",
                             run->model.units_count)
@@ -139,7 +144,7 @@ static enum err open_all(const struct describe_reply *description,
                                               .held_out = description->validation_samples};
     TRY(fingerprint_probe(&probe, &run->fingerprint, reason));
     if (!has_places(run))
-        TRY(open_executors(run, 0, reason));
+        TRY(open_executors(run, &(struct place){0}, reason));
     for (uint32_t stage = 0; stage < run->mesh.places; stage++)
         if (worker_run_lanes(run, stage) > run->lanes)
             run->lanes = worker_run_lanes(run, stage);
@@ -172,18 +177,20 @@ static void free_executors(struct worker_run *run)
         executor_free(run->executors[i]);
         run->executors[i] = NULL;
     }
+    model_release(&run->share);
 }
 
-enum err worker_run_place(struct worker_run *run, uint32_t stage, bool *ret_made)
+enum err worker_run_place(struct worker_run *run, const struct place *place, bool *ret_made)
 {
-    *ret_made = run->executors[0] == NULL || run->stage != stage;
+    *ret_made = run->executors[0] == NULL || run->stage != place->stage || run->rank != place->rank;
     if (!*ret_made)
         return ERR_OK;
     free_executors(run); /* first: there is memory for one place's */
-    run->stage = stage;
+    run->stage = place->stage;
+    run->rank = place->rank;
     run->room = (struct turn_room){0};
     run->refused = (struct reason){0};
-    enum err err = open_executors(run, stage, &run->refused);
+    enum err err = open_executors(run, place, &run->refused);
     if (err != ERR_OK)
         free_executors(run);
     return err;

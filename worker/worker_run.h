@@ -23,7 +23,9 @@ struct worker_run_options {
 struct worker_run {
     uint64_t number;
     struct spec spec;
-    struct model model;
+    struct model model; /* whole */
+    struct model
+        share; /* of the member of a place whose executors are made; {0}: it has all of it */
     const struct kernels *kernels;
     struct data *data; /* NULL: served */
     struct samples samples;
@@ -34,7 +36,7 @@ struct worker_run {
     /* By lane, of the whole model; with several places of the one that the newest ticket is for,
      * and NULL before: a compute thread makes them. */
     struct executor *executors[WIRE_LEASES_MAX];
-    uint32_t stage;                  /* that they are of */
+    uint32_t stage, rank;            /* that they are of */
     struct reason refused;           /* why the newest ones could not be made */
     struct turn_room room;           /* of their program; {0}: not counted yet */
     struct simulate_cost *act_costs; /* (units) nanoseconds that acts take at least; NULL: none */
@@ -54,7 +56,8 @@ enum err worker_run_open(const struct describe_reply *description,
                          struct reason *reason) MUST_USE;
 /* Makes the executors of that place, unless they are there. One thread at a time. The errors of
  * executor_new(), with the sentence in run->refused. */
-enum err worker_run_place(struct worker_run *run, uint32_t stage, bool *ret_made) MUST_USE;
+enum err worker_run_place(struct worker_run *run, const struct place *place,
+                          bool *ret_made) MUST_USE;
 /* How many lanes a place of that stage has (mesh_lanes). */
 uint32_t worker_run_lanes(const struct worker_run *run, uint32_t stage);
 void worker_run_release(struct worker_run *run); /* {0} is fine */

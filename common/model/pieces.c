@@ -107,7 +107,7 @@ enum err pieces_choose(struct model *model, struct reason *reason)
 static void *copy_of(const void *table, size_t bytes)
 {
     void *copy = malloc(bytes + 1); /* a model may have no tensors */
-    return copy != NULL ? memcpy(copy, table, bytes) : NULL;
+    return copy != NULL && bytes > 0 ? memcpy(copy, table, bytes) : copy;
 }
 
 static enum err copy_tables(const struct model *whole, struct model *ret_copy)
@@ -156,10 +156,15 @@ enum err pieces_share(const struct model *whole, uint32_t rank, uint32_t ranks,
     return ERR_OK;
 }
 
-bool pieces_holds(const struct model *model, uint32_t chunk)
+bool pieces_rank_holds(const struct model *model, uint32_t chunk, uint32_t rank, uint32_t ranks)
 {
     return model->parameters[model->chunks[chunk].parameter].pieces <= 1 ||
-           pieces_chunk_rank(model, chunk, model->ranks) == model->rank;
+           pieces_chunk_rank(model, chunk, ranks) == rank;
+}
+
+bool pieces_holds(const struct model *model, uint32_t chunk)
+{
+    return pieces_rank_holds(model, chunk, model->rank, model->ranks);
 }
 
 /* ---- where ---- */

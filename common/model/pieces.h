@@ -36,7 +36,8 @@ enum err pieces_choose(struct model *model, struct reason *reason) MUST_USE;
 enum err pieces_share(const struct model *whole, uint32_t rank, uint32_t ranks,
                       struct model *ret_model) MUST_USE;
 
-/* Whether the chunk is in the memory of who has that model. */
+/* Whether the chunk is in the memory of that member of `ranks`; of who has that model. */
+bool pieces_rank_holds(const struct model *model, uint32_t chunk, uint32_t rank, uint32_t ranks);
 bool pieces_holds(const struct model *model, uint32_t chunk);
 
 /* Where the chunk's row r begins in a worker's storage of the parameter, in weights; its `cols`

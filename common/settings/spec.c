@@ -201,6 +201,9 @@ static const struct config_field fields[] = {
 
     {"mesh.stage", "workers that share a ticket, each with the weights of a run of layers of its own",
      CONFIG_U32, ROW(mesh, stages, FREE), .min = 1, .max = STAGES_MAX, .initial = "1", .late = true},
+    {"mesh.tensor", "workers that share each of these places, each with the weights of some of the "
+     "pieces: a power of two that divides train.pieces",
+     CONFIG_U32, ROW(mesh, ranks, FREE), .min = 1, .max = STAGES_MAX, .initial = "1", .late = true},
     {"mesh.schedule", "who computes which microbatch when (docs/schedules.md)", CONFIG_NAME,
      ROW(mesh, schedule, FREE), .names = pipelines, .initial = "1f1b", .late = true},
     {"mesh.units", "runs of layers that each of them has; more than 1: interleaved", CONFIG_U32,
@@ -731,6 +734,39 @@ static enum err check_program(struct draft *draft)
     return ERR_OK;
 }
 
+static enum err check_tensor(struct draft *draft)
+{
+    const struct spec *spec = &draft->spec;
+    uint32_t ranks = spec->mesh.ranks, pieces = spec->model.pieces;
+    if (ranks <= 1)
+        return ERR_OK;
+    if ((ranks & (ranks - 1)) != 0 || pieces % ranks != 0)
+        return COMPLAIN(draft, "mesh.tensor", "train.pieces",
+                        "mesh.tensor (%u) must be a power of two that divides train.pieces (%u)",
+                        ranks, pieces);
+    if (spec->mesh.stages * ranks > STAGES_MAX)
+        return COMPLAIN(draft, "mesh.tensor", "mesh.stage",
+                        "mesh.stage x mesh.tensor (%u) must be at most %d workers",
+                        spec->mesh.stages * ranks, STAGES_MAX);
+    if (spec->consistency.kind == SPEC_ASYNC || spec->consistency.kind == SPEC_LOCAL)
+        return COMPLAIN(
+            draft, "mesh.tensor", "consistency.kind",
+            "mesh.tensor (%u) must be 1 when consistency.kind is %s, which needs the norm "
+            "of a slot's whole gradient in one worker; sync, delay and ssp do not",
+            ranks, spec->consistency.kind == SPEC_ASYNC ? "async" : "local");
+    if (spec->numerics == SPEC_ANY)
+        return COMPLAIN(draft, "mesh.tensor", "numerics",
+                        "mesh.tensor (%u) must be 1 with numerics any: the workers of a place hold "
+                        "the same activations, bit for bit",
+                        ranks);
+    if (spec->train.audit > 0 || spec->train.audit_rewind)
+        return COMPLAIN(draft, "mesh.tensor", "train.audit",
+                        "mesh.tensor (%u) must be 1 with train.audit: which worker of a place "
+                        "computes wrongly nobody can tell",
+                        ranks);
+    return ERR_OK;
+}
+
 /* A clipped ticket, and a local step, need a norm over the whole gradient of a slot, of which each
  * place has a part. */
 static enum err check_mesh(struct draft *draft)
@@ -743,6 +779,7 @@ static enum err check_mesh(struct draft *draft)
             "mesh.stage (%u) must be 1 when consistency.kind is %s, which needs the norm "
             "of a slot's whole gradient in one worker; sync, delay and ssp do not",
             spec->mesh.stages, async ? "async" : "local");
+    TRY(check_tensor(draft));
     if (spec->mesh.program[0] != 0 || spec->mesh.rows[0] != 0)
         return check_program(draft);
     if (spec->mesh.runs > 1 && spec->mesh.schedule != SCHEDULE_INTERLEAVED)

@@ -81,9 +81,11 @@ enum schedule_kind {
 /* "zb-h1". */
 const char *schedule_name(enum schedule_kind schedule);
 
-/* How workers share a ticket: each takes a place of it, that is, the units of one stage. */
+/* How workers share a ticket: each takes a place of it, that is, the units of one stage; or `ranks`
+ * workers share that place, each with some of the pieces (common/model/pieces.h). */
 struct spec_mesh {
     uint32_t stages;
+    uint32_t ranks; /* 0: 1 */
     enum schedule_kind schedule;
     uint32_t runs; /* of units that a place holds */
     /* A program that a user wrote, instead of the schedule's: its file as the spec names it, and what
@@ -227,6 +229,15 @@ enum err spec_compare_for_resume(const struct spec *stored, const struct spec *w
                                  struct spec_changes *ret_changes, struct reason *reason) MUST_USE;
 
 /* Derived numbers. */
+static inline uint32_t spec_mesh_ranks(const struct spec_mesh *mesh)
+{
+    return mesh->ranks > 1 ? mesh->ranks : 1;
+}
+/* Several workers share a ticket. */
+static inline bool spec_mesh_is_shared(const struct spec_mesh *mesh)
+{
+    return mesh->stages > 1 || spec_mesh_ranks(mesh) > 1;
+}
 /* Leases that a member of a mesh shares at a time (S9): with a delay, steps overlap. */
 static inline uint32_t spec_place_leases(const struct spec *spec)
 {

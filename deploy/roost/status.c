@@ -40,6 +40,7 @@ static void put_place(struct json_writer *writer, const struct place_status *pla
     json_member_uint(writer, "attempt", place->attempt);
     json_member_bool(writer, "copy", place->copy);
     json_member_uint(writer, "stage", place->stage);
+    json_member_uint(writer, "rank", place->rank);
     json_member_uint(writer, "member", place->member);
     json_member_text(writer, "name", place->name);
     json_member_bool(writer, "done", place->done);
@@ -85,7 +86,7 @@ static void put_server(struct json_writer *writer, const struct server_descripti
 
 /* How workers share a ticket; stages 0: they do not, or there is no run. */
 struct mesh_text {
-    uint32_t stages;
+    uint32_t stages, ranks;
     char schedule[SPEC_PATH_BYTES + 16]; /* "1f1b", "program my.csv" */
 };
 
@@ -99,9 +100,11 @@ static struct mesh_text mesh_of(struct client *client)
     if (client_describe(client, &answer, &reply, NULL) != ERR_OK || !reply.has_run)
         return mesh;
     struct slice text = {(const uint8_t *)reply.spec, strlen(reply.spec)};
-    if (spec_parse(text, "the run's spec", NULL, &spec, NULL) != ERR_OK || spec.mesh.stages <= 1)
+    if (spec_parse(text, "the run's spec", NULL, &spec, NULL) != ERR_OK ||
+        !spec_mesh_is_shared(&spec.mesh))
         return mesh;
     mesh.stages = spec.mesh.stages;
+    mesh.ranks = spec_mesh_ranks(&spec.mesh);
     snprintf(mesh.schedule, sizeof mesh.schedule, "%s%s",
              spec.mesh.program[0] != 0 ? "program " : "",
              spec.mesh.program[0] != 0 ? spec.mesh.program : schedule_name(spec.mesh.schedule));
@@ -113,6 +116,7 @@ static void put_mesh(struct json_writer *writer, const struct mesh_text *mesh)
     json_put_key(writer, "mesh");
     json_put_object(writer);
     json_member_uint(writer, "stages", mesh->stages > 0 ? mesh->stages : 1);
+    json_member_uint(writer, "tensor", mesh->ranks > 0 ? mesh->ranks : 1);
     json_member_text(writer, "schedule", mesh->schedule);
     json_put_end(writer);
 }
@@ -165,10 +169,12 @@ static void print_member(const struct member_status *member)
 }
 
 /* A line for each place of an open lease. */
-static void print_place(const struct place_status *place)
+static void print_place(const struct place_status *place, bool ranks)
 {
-    printf("stage %-3u %-16s %s %" PRIu64 " %s %u", place->stage,
-           place->member != 0 ? place->name : "nobody",
+    printf("stage %-3u ", place->stage);
+    if (ranks)
+        printf("rank %-2u ", place->rank);
+    printf("%-16s %s %" PRIu64 " %s %u", place->member != 0 ? place->name : "nobody",
            place->kind == TICKET_TRAIN ? "step" : "version", place->step,
            place->kind == TICKET_TRAIN ? "slot" : "held-out piece", place->slot);
     if (place->slots > 1)
@@ -176,7 +182,7 @@ static void print_place(const struct place_status *place)
     printf("%s  %s", place->copy ? " (copy)" : "", place->done ? "done, " : "");
     printf("for %s", time_format_duration(place->seconds).text);
     if (place->tries > 1)
-        printf(", worker %u of it", place->tries);
+        printf(", try %u of it", place->tries);
     printf("\n");
 }
 
@@ -235,9 +241,10 @@ static void print_people(const struct status_reply *status, const struct mesh_te
     for (uint32_t i = 0; i < status->member_count; i++)
         print_member(&status->members[i]);
     if (mesh->stages > 0)
-        printf("mesh of %u stages, %s\n", mesh->stages, mesh->schedule);
+        printf("mesh of %u stage%s of %u worker%s each, %s\n", mesh->stages, plural(mesh->stages),
+               mesh->ranks, plural(mesh->ranks), mesh->schedule);
     for (uint32_t i = 0; i < status->place_count; i++)
-        print_place(&status->places[i]);
+        print_place(&status->places[i], mesh->ranks > 1);
     for (uint32_t i = 0; i < status->unreachable_count; i++)
         print_unreachable(&status->unreachable[i]);
     print_certificates(status);

@@ -368,7 +368,7 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
                          NULL};
     size_t count = 6;
     const struct spec_mesh *mesh = &up->launch.spec.mesh;
-    if (mesh->stages > 1 || mesh->program[0] != 0) { /* else nobody asks it */
+    if (spec_mesh_is_shared(mesh) || mesh->program[0] != 0) { /* else nobody asks it */
         own[count++] = "--address";
         own[count++] = "127.0.0.1:0";
         own[count++] = "--memory";
@@ -571,7 +571,7 @@ static bool predict_places(struct up *up, const struct status_reply *status,
         .uniform = options_environment(CONFIG_ENVIRONMENT_PREFIX "ACT_MS", NULL) != NULL,
     };
     const struct spec_mesh *mesh = &up->launch.spec.mesh;
-    return up->options->trace_out != NULL && (mesh->stages > 1 || mesh->program[0] != 0) &&
+    return up->options->trace_out != NULL && (spec_mesh_is_shared(mesh) || mesh->program[0] != 0) &&
            join_path(up, "run.yaml", spec, sizeof spec, &reason) == ERR_OK &&
            join_path(up, "logs/program.log", log, sizeof log, &reason) == ERR_OK &&
            predict(&up->children, &wish, ret_prediction, &reason) == ERR_OK;

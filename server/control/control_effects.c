@@ -374,7 +374,8 @@ static void carry_out_answer(struct control *control, const struct effect *effec
     struct peer peers[WIRE_PLACES_MAX];
     uint64_t attempts[WIRE_LEASES_MAX];
     if (reply.place.stages > 0)
-        coordinator_places(control->coordinator, reply.ticket.attempt, peers, &reply.places);
+        coordinator_places(control->coordinator, reply.ticket.attempt, effect->answer.member, peers,
+                           &reply.places);
     reply.leases = attempts;
     reply.lease_count = coordinator_leases(control->coordinator, effect->answer.member, attempts);
     if (err == ERR_OK)
@@ -386,7 +387,8 @@ static void notice_places(struct control *control, const struct effect *effect)
 {
     struct peer peers[WIRE_PLACES_MAX];
     struct member_notice notice = {.kind = NOTICE_PLACES, .text = ""};
-    coordinator_places(control->coordinator, effect->places.attempt, peers, &notice.places);
+    coordinator_places(control->coordinator, effect->places.attempt, effect->places.member, peers,
+                       &notice.places);
     connections_notice_one(&control->connections, effect->places.member, &notice);
 }
 

@@ -1,5 +1,6 @@
 #include "server/control/control_mesh.h"
 
+#include "common/model/pieces.h"
 #include "common/program/rows.h"
 
 #include <stdlib.h>
@@ -105,6 +106,18 @@ static enum err fill_all(const struct schedule_shape *shape, const struct model 
     return err;
 }
 
+static enum err fill_ranks(uint32_t ranks, const struct model *model, struct control_mesh *mesh)
+{
+    if (ranks == 1)
+        return ERR_OK;
+    mesh->chunk_ranks = malloc(model->chunks_count);
+    if (mesh->chunk_ranks == NULL)
+        return ERR_NOMEM;
+    for (uint32_t chunk = 0; chunk < model->chunks_count; chunk++)
+        mesh->chunk_ranks[chunk] = (uint8_t)pieces_chunk_rank(model, chunk, ranks);
+    return ERR_OK;
+}
+
 enum err control_mesh_new(const struct spec *spec, const struct model *model,
                           struct control_mesh *ret_mesh, struct reason *reason)
 {
@@ -116,19 +129,26 @@ enum err control_mesh_new(const struct spec *spec, const struct model *model,
                           "mesh.program: %.200s is not there, nor does the run have its acts from "
                           "before",
                           spec->mesh.program);
-    if (spec->mesh.stages <= 1)
+    if (!spec_mesh_is_shared(&spec->mesh))
         return ERR_OK;
-    TRY(judge(spec, model, reason));
+    if (spec->mesh.stages > 1)
+        TRY(judge(spec, model, reason));
     const struct schedule_shape shape = pipeline_shape(spec, model->units_count, 1);
     mesh.places = calloc(shape.places, sizeof *mesh.places);
-    if (mesh.places == NULL)
-        return ERR_NOMEM;
-    enum err err = fill_all(&shape, model, &mesh, reason);
+    enum err err = mesh.places == NULL ? ERR_NOMEM : fill_all(&shape, model, &mesh, reason);
+    if (err == ERR_OK)
+        err = fill_ranks(spec_mesh_ranks(&spec->mesh), model, &mesh);
     if (err != ERR_OK)
-        free(mesh.places);
-    else
-        *ret_mesh = mesh;
+        control_mesh_release(&mesh);
+    *ret_mesh = mesh;
     return err;
+}
+
+void control_mesh_release(struct control_mesh *mesh)
+{
+    free(mesh->places);
+    free(mesh->chunk_ranks);
+    *mesh = (struct control_mesh){0};
 }
 
 uint32_t control_mesh_delay(const struct spec *spec)

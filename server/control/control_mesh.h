@@ -6,13 +6,16 @@
 #include "server/coordinator/coordinator.h"
 
 struct control_mesh {
-    struct coordinator_place *places; /* to be freed by the caller; NULL: the mesh has one */
+    struct coordinator_place *places; /* NULL: a ticket has one member */
+    uint8_t *chunk_ranks;             /* by chunk, which member of a place pushes it; NULL: each has
+                                         one */
     bool ring;                        /* the last place and the first hand each other values */
 };
 
 /* ERR_INVALID: there is no such mesh of the model; ERR_NOMEM. */
 enum err control_mesh_new(const struct spec *spec, const struct model *model,
                           struct control_mesh *ret_mesh, struct reason *reason) MUST_USE;
+void control_mesh_release(struct control_mesh *mesh); /* {0} is fine */
 
 /* The smallest delay with which the pipeline does not run empty between leases: d · M >= P − 1 for
  * M microbatches of a lease and P runs of units. 0: the mesh has one place. */

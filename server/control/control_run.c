@@ -64,6 +64,8 @@ static void fill_settings(struct control_run *run)
         .cut_bytes = prepared_cut_bytes(spec, &run->model),
         .place_count = spec->mesh.stages,
         .places = run->mesh.places,
+        .place_ranks = spec->mesh.ranks,
+        .chunk_ranks = run->mesh.chunk_ranks,
         .places_ring = run->mesh.ring,
         .place_leases = spec_place_leases(spec),
         .seal = seal_settings_of_spec(spec),
@@ -120,7 +122,7 @@ void control_run_free(struct control_run *run)
     store_run_release(&run->stored);
     model_release(&run->model);
     free(run->parameters);
-    free(run->mesh.places);
+    control_mesh_release(&run->mesh);
     free(run->checkpoint_dir);
     free(run);
 }

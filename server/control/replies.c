@@ -203,6 +203,7 @@ static enum err status_places(const struct replies_facts *facts, struct arena *a
             .attempt = seat.attempt,
             .copy = seat.copy,
             .stage = seat.stage,
+            .rank = seat.rank,
             .member = seat.member,
             .name = keep(arena, seat.name),
             .done = seat.done,

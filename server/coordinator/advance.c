@@ -99,7 +99,7 @@ static void answer_parked(struct coordinator *coordinator, uint64_t now_ms)
     if (run->fingerprint_late || (run->phase != PHASE_STEPS && run->phase != PHASE_LAST) ||
         !servers_connected(&coordinator->servers))
         return;
-    if (run->gangs.places > 0)
+    if (run->gangs.seats > 0)
         places_grant(coordinator, now_ms);
     else
         grant_parked(coordinator, now_ms);

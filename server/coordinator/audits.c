@@ -191,13 +191,13 @@ struct audit *audits_waiting(const struct run *run, const struct audit *after)
     return link == waiting ? NULL : RING_ITEM(link, struct audit, link);
 }
 
-/* Who has, or completed, that place of the attempt; 0: nobody. */
+/* Who has, or completed, that seat of the attempt; 0: nobody. */
 static uint64_t holder_of(const struct run *run, const struct audit *audit, uint64_t attempt,
-                          uint32_t stage)
+                          uint32_t seat)
 {
     const struct gang *gang = gangs_find(&run->gangs, attempt);
-    return gang != NULL ? gang->places[stage].member
-                        : said_by(run, audit->step, audit->node, attempt, stage);
+    return gang != NULL ? gang->seats[seat].member
+                        : said_by(run, audit->step, audit->node, attempt, seat);
 }
 
 bool audits_may_sit(const struct coordinator *coordinator, const struct audit *audit,
@@ -205,8 +205,8 @@ bool audits_may_sit(const struct coordinator *coordinator, const struct audit *a
 {
     const struct run *run = &coordinator->run;
     const struct members *members = &coordinator->members;
-    for (uint32_t stage = 0; stage < run->gangs.places; stage++) {
-        uint64_t id = holder_of(run, audit, audit->first.attempt, stage);
+    for (uint32_t seat = 0; seat < run->gangs.seats; seat++) {
+        uint64_t id = holder_of(run, audit, audit->first.attempt, seat);
         const struct member *first = members_find(members, id);
         if (id == member->id || (first != NULL && apart(members, first, member) == 0))
             return false;
@@ -386,8 +386,8 @@ struct audit_status audits_status(const struct coordinator *coordinator)
     const struct run *run = &coordinator->run;
     double share = run->settings.audit;
     double tickets = audits_expected(share) * WRONG_IN;
-    uint32_t places = run->gangs.places > 0 ? run->gangs.places : 1;
-    double step_tickets = run->settings.slots * (1 + share) * places / coordinator->members.count;
+    uint32_t seats = run->gangs.seats > 0 ? run->gangs.seats : 1;
+    double step_tickets = run->settings.slots * (1 + share) * seats / coordinator->members.count;
     return (struct audit_status){
         .share = share,
         .chosen = run->audits.chosen,

@@ -370,8 +370,8 @@ static enum err fence(const struct coordinator *coordinator, uint64_t generation
 /* Its newest ticket. */
 static bool still_holds(const struct run *run, const struct member *member)
 {
-    return run->gangs.places > 0 ? places_hold(run, member)
-                                 : tickets_find(&run->tickets, member->ticket.attempt) != NULL;
+    return run->gangs.seats > 0 ? places_hold(run, member)
+                                : tickets_find(&run->tickets, member->ticket.attempt) != NULL;
 }
 
 enum err coordinator_acquire(struct coordinator *coordinator, uint64_t now_ms,
@@ -446,8 +446,9 @@ static enum err ticket_valid(const struct run *run, const struct complete_reques
         return node_valid(ticket->node, run->settings.slots) ? ERR_OK : ERR_MALFORMED;
     if (ticket->node.level != 0 || ticket->node.index >= pieces)
         return ERR_MALFORMED;
-    bool brings = request->outcome == ERR_OK && /* the place that has the last unit */
-                  (run->gangs.places == 0 || request->place.stage == run->gangs.places - 1);
+    bool brings =
+        request->outcome == ERR_OK && /* the place that has the last unit */
+        (run->gangs.seats == 0 || request->place.stage == run->gangs.seats / run->gangs.ranks - 1);
     return brings && !result_fits(&run->settings, request) ? ERR_MALFORMED : ERR_OK;
 }
 
@@ -512,7 +513,7 @@ static void complete_place(struct coordinator *coordinator, uint64_t now_ms, str
     struct validation_result result;
     const struct gang *gang = places_completes(&coordinator->run, member, request);
     if (gang != NULL)
-        wrong_bits_said(coordinator, now_ms, gang, member->stage, request);
+        wrong_bits_said(coordinator, now_ms, gang, member->seat, request);
     member = members_find(&coordinator->members, request->member);
     if (member == NULL) /* it was expelled just now */
         return;
@@ -538,14 +539,14 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
     if (!was_granted(coordinator, request))
         return ERR_NO_GRANT;
     bool train = ticket->kind == TICKET_TRAIN, async = train && run->settings.async;
-    if (train && request->outcome == ERR_OK && run->gangs.places == 0)
+    if (train && request->outcome == ERR_OK && run->gangs.seats == 0)
         audits_done(run, ticket);
     bool late = !async && ticket->step < run->steps.version;
     if (!run_active(run) || (late && !places_late(run, ticket->attempt)))
         return ERR_OK; /* the step was committed without it */
     if (request->again)
         tickets_untimed(&run->tickets, ticket->attempt);
-    if (run->gangs.places > 0)
+    if (run->gangs.seats > 0)
         complete_place(coordinator, now_ms, member, request);
     else if (request->outcome == ERR_OK &&
              (!async || window_boots_hold(coordinator, request))) /* P12 */

@@ -116,10 +116,13 @@ struct coordinator_run {
     uint64_t validation_samples; /* held out; 0: never */
     uint64_t cut_every;          /* versions; 0: only the first and the last */
     uint64_t cut_bytes;          /* of all files of a cut, about; 0: not known */
-    uint32_t place_count;        /* members that share a ticket; 0 or 1: none do */
+    /* Members that share a ticket: place_count × place_ranks; fewer than two: none do. */
+    uint32_t place_count;
     const struct coordinator_place *places;
-    bool places_ring;      /* the last place and the first are neighbours as well */
-    uint32_t place_leases; /* that a member shares at a time, at most; 0: 1 */
+    uint32_t place_ranks;       /* members of a place; 0: 1 */
+    const uint8_t *chunk_ranks; /* by chunk, which of them pushes it; NULL: each has one */
+    bool places_ring;           /* the last place and the first are neighbours as well */
+    uint32_t place_leases;      /* that a member shares at a time, at most; 0: 1 */
     struct seal_settings seal;
     uint32_t parameter_count;
     const struct map_parameter *parameters;
@@ -305,8 +308,9 @@ enum err coordinator_checkpoint(struct coordinator *coordinator) MUST_USE;
 
 /* ---- places of a mesh ---- */
 
-/* Who computes the lease of that attempt: WIRE_PLACES_MAX peers at most. None: it is over. */
-void coordinator_places(const struct coordinator *coordinator, uint64_t attempt,
+/* Who computes the lease of that attempt: WIRE_PLACES_MAX peers at most. None: it is over, or over
+ * for that member, who has no seat of it. */
+void coordinator_places(const struct coordinator *coordinator, uint64_t attempt, uint64_t to,
                         struct peer *ret_peers, struct places *ret_places);
 /* The leases that are not over of which the member has a place; returns their number. */
 uint32_t coordinator_leases(const struct coordinator *coordinator, uint64_t member,
@@ -421,18 +425,18 @@ struct coordinator_member {
     uint64_t kept_bytes; /* of values that it keeps for others of its leases */
 };
 
-/* A place of an open lease. */
+/* A seat of an open lease. */
 struct coordinator_seat {
     enum ticket_kind kind;
     uint64_t step; /* validation: the version */
     uint32_t slot, slots;
     uint64_t attempt;
     bool copy; /* of a node that an older lease has */
-    uint32_t stage;
-    uint64_t member; /* 0: the place is empty */
+    uint32_t stage, rank;
+    uint64_t member; /* 0: the seat is empty */
     char name[64];
     bool done;
-    uint32_t tries; /* members that it has had */
+    uint32_t tries; /* of the place: 1, and one more with each loss */
     uint64_t since_ms;
 };
 

@@ -5,10 +5,13 @@
 
 #define GANG_IDS (UINT64_C(1) << 63) /* above the numbers of members, whose terms are below 2^31 */
 
-enum err gangs_init(struct gangs *gangs, uint32_t places, uint32_t count_max, uint64_t first)
+enum err gangs_init(struct gangs *gangs, uint32_t places, uint32_t ranks, uint32_t count_max,
+                    uint64_t first)
 {
-    *gangs = (struct gangs){.places = places, .count_max = count_max, .numbers = first};
-    if (places == 0)
+    uint32_t seats = places * ranks;
+    *gangs =
+        (struct gangs){.seats = seats, .ranks = ranks, .count_max = count_max, .numbers = first};
+    if (seats == 0)
         return ERR_OK;
     gangs->list = calloc(count_max, sizeof *gangs->list);
     enum err err = id_table_init(&gangs->by_attempt, count_max);
@@ -60,8 +63,8 @@ static void take_out(struct gangs *gangs, const struct gang *gang)
 struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t generation,
                        uint64_t step)
 {
-    size_t places_bytes = gangs->places * sizeof(struct gang_place);
-    struct gang *gang = calloc(1, sizeof *gang + places_bytes);
+    size_t seats_bytes = gangs->seats * sizeof(struct gang_seat);
+    struct gang *gang = calloc(1, sizeof *gang + seats_bytes);
     if (gang == NULL)
         return NULL;
     check(gangs->count < gangs->count_max);
@@ -75,9 +78,11 @@ struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t 
                    .attempt = lease->attempt},
         .copy = lease->speculative || lease->audit,
         .number = ++gangs->numbers,
-        .empty_count = gangs->places,
-        .places = (struct gang_place *)(gang + 1),
+        .empty_count = gangs->seats,
+        .seats = (struct gang_seat *)(gang + 1),
     };
+    for (uint32_t i = 0; i < gangs->seats; i++)
+        gang->seats[i].tries = 1;
     insert(gangs, gang);
     id_table_add(&gangs->by_attempt, lease->attempt, gang);
     return gang;
@@ -103,44 +108,57 @@ void gangs_make_late(struct gangs *gangs, struct gang *gang)
 
 struct gang *gangs_find(const struct gangs *gangs, uint64_t attempt)
 {
-    return gangs->places == 0 || attempt == 0 ? NULL : id_table_find(&gangs->by_attempt, attempt);
+    return gangs->seats == 0 || attempt == 0 ? NULL : id_table_find(&gangs->by_attempt, attempt);
 }
 
-void gangs_seat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_t stage,
+void gangs_seat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_t number,
                 uint64_t member)
 {
-    struct gang_place *place = &gang->places[stage];
-    check(stage < gangs->places && place->member == 0 && member != 0);
-    place->member = member;
-    place->since_ms = now_ms;
-    place->tries++;
+    struct gang_seat *seat = &gang->seats[number];
+    check(number < gangs->seats && seat->member == 0 && member != 0);
+    seat->member = member;
+    seat->since_ms = now_ms;
     gang->empty_count--;
     gang->number = ++gangs->numbers;
 }
 
-bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint64_t member)
+static void unseat(uint64_t now_ms, struct gang *gang, struct gang_seat *seat)
 {
-    for (uint32_t stage = 0; stage < gangs->places; stage++) {
-        struct gang_place *place = &gang->places[stage];
-        if (place->member != member)
-            continue;
-        gang->done_count -= place->done ? 1 : 0;
-        gang->empty_count++;
-        gang->number = ++gangs->numbers;
-        place->member = 0;
-        place->since_ms = now_ms;
-        place->done = false;
-        return true;
-    }
-    return false;
+    seat->tries++;
+    if (seat->member == 0)
+        return;
+    gang->done_count -= seat->done ? 1 : 0;
+    gang->empty_count++;
+    seat->member = 0;
+    seat->since_ms = now_ms;
+    seat->done = false;
 }
 
-bool gangs_done(struct gang *gang, uint32_t stage, uint64_t member)
+bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint64_t member,
+                  struct gang_left *ret_left)
 {
-    struct gang_place *place = &gang->places[stage];
-    if (place->member != member || place->done)
+    uint32_t number = 0;
+    while (number < gangs->seats && gang->seats[number].member != member)
+        number++;
+    if (number == gangs->seats)
         return false;
-    place->done = true;
+    struct gang_seat *place = &gang->seats[number - number % gangs->ranks];
+    ret_left->count = 0;
+    for (uint32_t rank = 0; rank < gangs->ranks; rank++) {
+        if (place[rank].member != 0 && place[rank].member != member)
+            ret_left->members[ret_left->count++] = place[rank].member;
+        unseat(now_ms, gang, &place[rank]);
+    }
+    gang->number = ++gangs->numbers;
+    return true;
+}
+
+bool gangs_done(struct gang *gang, uint32_t number, uint64_t member)
+{
+    struct gang_seat *seat = &gang->seats[number];
+    if (seat->member != member || seat->done)
+        return false;
+    seat->done = true;
     gang->done_count++;
     return true;
 }
@@ -164,14 +182,15 @@ uint32_t gangs_empty_count(const struct gangs *gangs)
 static void check_gang(const struct gangs *gangs, const struct gang *gang)
 {
     uint32_t empty = 0, done = 0;
-    for (uint32_t stage = 0; stage < gangs->places; stage++) {
-        const struct gang_place *place = &gang->places[stage];
-        check(place->member != 0 || !place->done); /* 2 */
-        empty += place->member == 0 ? 1 : 0;
-        done += place->done ? 1 : 0;
+    for (uint32_t i = 0; i < gangs->seats; i++) {
+        const struct gang_seat *seat = &gang->seats[i];
+        check(seat->member != 0 || !seat->done); /* 2 */
+        check(seat->tries == gang->seats[i - i % gangs->ranks].tries);
+        empty += seat->member == 0 ? 1 : 0;
+        done += seat->done ? 1 : 0;
     }
     check(empty == gang->empty_count && done == gang->done_count);
-    check(empty < gangs->places);
+    check(empty < gangs->seats);
     check(gang->number <= gangs->numbers);
     check(!gang->late || (gang->audited && gang->copy)); /* 3 */
     check(gangs_find(gangs, gang->ticket.attempt) == gang);

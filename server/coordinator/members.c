@@ -218,7 +218,7 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
         .id = proof_member_number(members->term, ++members->serial),
         .joined_ms = now_ms,
         .seen_ms = now_ms,
-        .stage = UINT32_MAX,
+        .seat = UINT32_MAX,
     };
     memcpy(member->own.name, request->name, sizeof member->own.name);
     memcpy(member->own.host, request->host, sizeof member->own.host);

@@ -70,7 +70,7 @@ struct member {
     uint64_t sequence;
     struct ticket ticket;             /* the answer's ticket; attempt 0: none was given */
     uint64_t leases[WIRE_LEASES_MAX]; /* attempts of its places' leases, over or not (places.h) */
-    uint32_t stage;                   /* of these places; UINT32_MAX: it had none */
+    uint32_t seat;                    /* in each of them (gangs.h); UINT32_MAX: it had none */
     bool parked;                      /* the acquire waits */
     uint64_t parked_until_ms;
     struct ring line; /* of those who are parked */

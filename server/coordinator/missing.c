@@ -29,7 +29,7 @@ static void count_false(struct coordinator *coordinator, uint64_t now_ms,
 static uint64_t member_of(const struct run *run, uint64_t completed_by,
                           const struct server_report *report, uint32_t slot)
 {
-    if (run->gangs.places == 0 || completed_by == 0)
+    if (run->gangs.seats == 0 || completed_by == 0)
         return completed_by;
     for (uint32_t i = 0; i < report->missing.lack_count; i++)
         if (report->missing.lacks[i].slot == slot)

@@ -29,7 +29,7 @@ bool places_late(const struct run *run, uint64_t attempt)
 static struct gang *gang_of(const struct run *run, const struct member *member, uint64_t attempt)
 {
     struct gang *gang = gangs_find(&run->gangs, attempt);
-    return gang != NULL && gang->places[member->stage].member == member->id ? gang : NULL;
+    return gang != NULL && gang->seats[member->seat].member == member->id ? gang : NULL;
 }
 
 uint32_t places_leases(const struct run *run, const struct member *member,
@@ -58,7 +58,7 @@ bool places_computes(const struct run *run, const struct member *member)
 {
     for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
         const struct gang *gang = gang_of(run, member, member->leases[i]);
-        if (gang != NULL && !gang->places[member->stage].done)
+        if (gang != NULL && !gang->seats[member->seat].done)
             return true;
     }
     return false;
@@ -76,10 +76,18 @@ static bool has_room(const struct run *run, const struct member *member)
     return may_compute(member) && count_leases(run, member) < leases_max(run);
 }
 
+static void forget_lease(struct member *member, uint64_t attempt)
+{
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
+        if (member->leases[i] == attempt)
+            member->leases[i] = 0;
+}
+
 /* Remembers a lease in the place of the oldest one that the member has no place of. */
 static void note_lease(const struct run *run, struct member *member, uint64_t attempt)
 {
     uint64_t *oldest = NULL;
+    forget_lease(member, attempt); /* it may have had another seat of it */
     for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
         uint64_t *lease = &member->leases[i];
         if (gang_of(run, member, *lease) == NULL && (oldest == NULL || *lease < *oldest))
@@ -89,13 +97,6 @@ static void note_lease(const struct run *run, struct member *member, uint64_t at
     *oldest = attempt;
 }
 
-static void forget_lease(struct member *member, uint64_t attempt)
-{
-    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
-        if (member->leases[i] == attempt)
-            member->leases[i] = 0;
-}
-
 /* ---- who may sit where ---- */
 
 /* A line of the mesh. `gang`: who sits there already; NULL: nobody. */
@@ -103,14 +104,15 @@ static void begin_seating(const struct run *run, const struct gang *gang,
                           struct seating *ret_seating)
 {
     *ret_seating = (struct seating){.unreachable = &run->unreachable,
-                                    .places = run->gangs.places,
+                                    .seats = run->gangs.seats,
+                                    .ranks = run->gangs.ranks,
                                     .ring = run->settings.places_ring};
-    for (uint32_t stage = 0; gang != NULL && stage < run->gangs.places; stage++)
-        ret_seating->line[stage] = gang->places[stage].member;
+    for (uint32_t seat = 0; gang != NULL && seat < run->gangs.seats; seat++)
+        ret_seating->line[seat] = gang->seats[seat].member;
 }
 
 /* Who asks for work, and shares fewer than `leases`: fewest first, and of equal ones who waits
- * longest. Who shares some stays at their stage. `audit`: whose second lease they may have. */
+ * longest. Who shares some stays at their seat. `audit`: whose second lease they may have. */
 static void add_idle(const struct coordinator *coordinator, const struct audit *audit,
                      uint32_t leases, struct seating *seating)
 {
@@ -120,15 +122,14 @@ static void add_idle(const struct coordinator *coordinator, const struct audit *
              member = members_next_parked(members, member))
             if (may_compute(member) && count_leases(&coordinator->run, member) == count &&
                 (audit == NULL || audits_may_sit(coordinator, audit, member)))
-                seating_add(seating, member->id, member->stage, count > 0);
+                seating_add(seating, member->id, member->seat, count > 0);
 }
 
-/* Whether a place is empty that the member could have; `bound`: of the stage that it has
- * already. */
+/* Whether a seat is empty that the member could have; `bound`: the one that it has already. */
 static bool has_empty(const struct seating *seating, const struct member *member, bool bound)
 {
-    for (uint32_t stage = 0; stage < seating->places; stage++)
-        if (seating->line[stage] == 0 && (!bound || stage == member->stage))
+    for (uint32_t seat = 0; seat < seating->seats; seat++)
+        if (seating->line[seat] == 0 && (!bound || seat == member->seat))
             return true;
     return false;
 }
@@ -136,9 +137,9 @@ static bool has_empty(const struct seating *seating, const struct member *member
 /* The same, beside members that it reaches. */
 static bool may_fill(const struct seating *seating, const struct member *member, bool bound)
 {
-    for (uint32_t stage = 0; stage < seating->places; stage++)
-        if (seating->line[stage] == 0 && (!bound || stage == member->stage) &&
-            seating_fits(seating, stage, member->id))
+    for (uint32_t seat = 0; seat < seating->seats; seat++)
+        if (seating->line[seat] == 0 && (!bound || seat == member->seat) &&
+            seating_fits(seating, seat, member->id))
             return true;
     return false;
 }
@@ -154,14 +155,14 @@ static void tell(struct coordinator *coordinator, uint64_t member, uint64_t atte
 
 static void tell_all(struct coordinator *coordinator, const struct gang *gang)
 {
-    for (uint32_t stage = 0; stage < coordinator->run.gangs.places; stage++)
-        if (gang->places[stage].member != 0)
-            tell(coordinator, gang->places[stage].member, gang->ticket.attempt);
+    for (uint32_t seat = 0; seat < coordinator->run.gangs.seats; seat++)
+        if (gang->seats[seat].member != 0)
+            tell(coordinator, gang->seats[seat].member, gang->ticket.attempt);
 }
 
 void places_tell(struct coordinator *coordinator, const struct member *member)
 {
-    for (uint32_t i = 0; coordinator->run.gangs.places > 0 && i < WIRE_LEASES_MAX; i++)
+    for (uint32_t i = 0; coordinator->run.gangs.seats > 0 && i < WIRE_LEASES_MAX; i++)
         if (member->leases[i] != 0)
             tell(coordinator, member->id, member->leases[i]);
 }
@@ -190,8 +191,8 @@ void places_wait(struct coordinator *coordinator, uint64_t now_ms)
 
 static void credit(struct coordinator *coordinator, const struct gang *gang, uint32_t slots)
 {
-    for (uint32_t stage = 0; stage < coordinator->run.gangs.places; stage++) {
-        struct member *member = members_find(&coordinator->members, gang->places[stage].member);
+    for (uint32_t seat = 0; seat < coordinator->run.gangs.seats; seat++) {
+        struct member *member = members_find(&coordinator->members, gang->seats[seat].member);
         if (member != NULL)
             member->slots_done += slots;
     }
@@ -243,7 +244,7 @@ void places_sweep(struct coordinator *coordinator, uint64_t now_ms)
 {
     const struct gangs *gangs = &coordinator->run.gangs;
     const struct leases *leases = &coordinator->run.tickets.leases;
-    if (gangs->places == 0 || (gangs->late_count == 0 && gangs->count == leases->count))
+    if (gangs->seats == 0 || (gangs->late_count == 0 && gangs->count == leases->count))
         return;
     while (sweep_one(coordinator, now_ms))
         ;
@@ -268,15 +269,15 @@ void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct 
 
 /* ---- grants ---- */
 
-static void seat(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
-                 uint32_t stage, struct member *member)
+static void take_seat(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
+                      uint32_t seat, struct member *member)
 {
     struct run *run = &coordinator->run;
-    const struct coordinator_place *place = &run->settings.places[stage];
+    const struct coordinator_place *place = &run->settings.places[seat / run->gangs.ranks];
     bool train = gang->ticket.kind == TICKET_TRAIN;
     note_lease(run, member, gang->ticket.attempt);
-    gangs_seat(&run->gangs, now_ms, gang, stage, member->id);
-    member->stage = stage;
+    gangs_seat(&run->gangs, now_ms, gang, seat, member->id);
+    member->seat = seat;
     member->ticket = gang->ticket;
     member->ticket.member = member->id;
     member->ticket.chunks = place->ranges[0].chunks;
@@ -295,40 +296,40 @@ static void seat(struct coordinator *coordinator, uint64_t now_ms, struct gang *
 static void seat_all(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
                      const struct seating *seating)
 {
-    uint32_t places = coordinator->run.gangs.places;
+    uint32_t seats = coordinator->run.gangs.seats;
     bool is_new[WIRE_PLACES_MAX];
-    for (uint32_t stage = 0; stage < places; stage++) {
-        is_new[stage] = seating->line[stage] != gang->places[stage].member;
-        if (is_new[stage])
-            seat(coordinator, now_ms, gang, stage,
-                 members_find(&coordinator->members, seating->line[stage]));
+    for (uint32_t seat = 0; seat < seats; seat++) {
+        is_new[seat] = seating->line[seat] != gang->seats[seat].member;
+        if (is_new[seat])
+            take_seat(coordinator, now_ms, gang, seat,
+                      members_find(&coordinator->members, seating->line[seat]));
     }
-    for (uint32_t stage = 0; stage < places; stage++)
-        if (seating->line[stage] != 0 && !is_new[stage])
-            tell(coordinator, seating->line[stage], gang->ticket.attempt);
-    for (uint32_t stage = 0; stage < places; stage++)
-        if (is_new[stage])
-            send_ticket(coordinator, members_find(&coordinator->members, seating->line[stage]));
+    for (uint32_t seat = 0; seat < seats; seat++)
+        if (seating->line[seat] != 0 && !is_new[seat])
+            tell(coordinator, seating->line[seat], gang->ticket.attempt);
+    for (uint32_t seat = 0; seat < seats; seat++)
+        if (is_new[seat])
+            send_ticket(coordinator, members_find(&coordinator->members, seating->line[seat]));
 }
 
 /* S1: the oldest lease's empty places first; as many of them as can be. After a loss what lapses
  * begins anew: a place is computed from the node's start (S4). */
 static void fill(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang)
 {
-    uint32_t places = coordinator->run.gangs.places, empty_count = gang->empty_count;
+    uint32_t seats = coordinator->run.gangs.seats, empty_count = gang->empty_count;
     struct seating seating;
     begin_seating(&coordinator->run, gang, &seating);
     add_idle(coordinator, NULL, leases_max(&coordinator->run), &seating);
-    if (seating_fill(&seating, 0, places))
+    if (seating_fill(&seating, 0, seats))
         empty_count = 0;
-    for (uint32_t stage = 0; stage < places && empty_count > 0; stage++)
-        if (seating.line[stage] == 0 && seating_fill(&seating, stage, stage + 1))
+    for (uint32_t seat = 0; seat < seats && empty_count > 0; seat++)
+        if (seating.line[seat] == 0 && seating_fill(&seating, seat, seat + 1))
             empty_count--;
     if (empty_count == gang->empty_count)
         return;
     if (gang->lost)
         tickets_renew(&coordinator->run.tickets, now_ms, gang->ticket.attempt);
-    gang->lost = false;
+    gang->lost = gang->lost && empty_count > 0;
     seat_all(coordinator, now_ms, gang, &seating);
 }
 
@@ -337,7 +338,7 @@ static bool take_lease(struct coordinator *coordinator, uint64_t now_ms, struct 
 {
     struct run *run = &coordinator->run;
     uint64_t holder = gangs_next_id(&run->gangs);
-    uint32_t able = coordinator->members.count / run->gangs.places;
+    uint32_t able = coordinator->members.count / run->gangs.seats;
     return audit != NULL ? audits_grant_gang(coordinator, now_ms, audit, holder, ret_lease)
                          : tickets_grant(&run->tickets, now_ms, holder, able, ret_lease);
 }
@@ -347,9 +348,9 @@ static bool is_audited(struct coordinator *coordinator, const struct seating *se
                        const struct gang *gang, const struct lease *lease)
 {
     struct member *members[WIRE_PLACES_MAX];
-    for (uint32_t stage = 0; stage < seating->places; stage++)
-        members[stage] = members_find(&coordinator->members, seating->line[stage]);
-    const struct audits_holder holder = {gang->id, members, seating->places};
+    for (uint32_t seat = 0; seat < seating->seats; seat++)
+        members[seat] = members_find(&coordinator->members, seating->line[seat]);
+    const struct audits_holder holder = {gang->id, members, seating->seats};
     return lease->kind == TICKET_TRAIN && audits_granted(coordinator, &holder, lease);
 }
 
@@ -365,7 +366,7 @@ static bool grant_whole(struct coordinator *coordinator, uint64_t now_ms, struct
     bool copies = audit == NULL && !tickets_free(&run->tickets);
     begin_seating(run, NULL, &seating);
     add_idle(coordinator, audit, copies ? 1 : leases_max(run), &seating);
-    if (!seating_fill(&seating, 0, run->gangs.places) ||
+    if (!seating_fill(&seating, 0, run->gangs.seats) ||
         !take_lease(coordinator, now_ms, audit, &lease))
         return false;
     bool train = lease->kind == TICKET_TRAIN;
@@ -424,9 +425,8 @@ static uint32_t count_able(const struct coordinator *coordinator, const struct s
     return count;
 }
 
-/* Of the leases that the member shares, those as old as the gang's: it stays at that stage
- * meanwhile.
- */
+/* Of the leases that the member shares, those as old as the gang's: it stays at that seat
+ * meanwhile. */
 static uint32_t count_older(const struct run *run, const struct member *member,
                             const struct gang *gang)
 {
@@ -465,9 +465,9 @@ static bool is_able(const struct coordinator *coordinator, const struct gang *ga
 static bool has_able(const struct coordinator *coordinator, const struct gang *gang,
                      const struct seating *seating, const struct gang *younger)
 {
-    for (uint32_t stage = 0; stage < seating->places; stage++) {
+    for (uint32_t seat = 0; seat < seating->seats; seat++) {
         const struct member *member =
-            members_find(&coordinator->members, younger->places[stage].member);
+            members_find(&coordinator->members, younger->seats[seat].member);
         if (member != NULL && is_able(coordinator, gang, seating, member))
             return true;
     }
@@ -524,7 +524,7 @@ static void forget_unreachable(struct coordinator *coordinator)
     for (uint32_t i = 0; i < coordinator->members.count; i++)
         if (may_compute(coordinator->members.list[i]))
             seating_add(&seating, coordinator->members.list[i]->id, UINT32_MAX, false);
-    if (seating.count < seating.places || seating_fill(&seating, 0, seating.places))
+    if (seating.count < seating.seats || seating_fill(&seating, 0, seating.seats))
         return;
     effects_log(&coordinator->effects, true,
                 "every order has two workers that do not reach each other  pairs=%u next=try again",
@@ -548,10 +548,10 @@ static bool could_lease(const struct coordinator *coordinator)
     for (uint32_t i = 0; i < coordinator->members.count; i++) {
         const struct member *member = coordinator->members.list[i];
         if (has_room(&coordinator->run, member))
-            seating_add(&seating, member->id, member->stage,
+            seating_add(&seating, member->id, member->seat,
                         count_leases(&coordinator->run, member) > 0);
     }
-    return seating_fill(&seating, 0, seating.places);
+    return seating_fill(&seating, 0, seating.seats);
 }
 
 /* Nobody waits for an audit: when nothing else goes on, and there is work, its members are for
@@ -585,15 +585,19 @@ void places_grant(struct coordinator *coordinator, uint64_t now_ms)
 
 /* ---- the end of a place ---- */
 
-/* S4: whoever fills it computes it from the node's start. */
+/* S4: whoever fills it computes it from the node's start. S6: with it the others of its place lose
+ * their seats. */
 static void empty_place(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
                         uint64_t member)
 {
     struct run *run = &coordinator->run;
-    if (!gangs_unseat(&run->gangs, now_ms, gang, member))
+    struct gang_left left;
+    if (!gangs_unseat(&run->gangs, now_ms, gang, member, &left))
         return;
+    for (uint32_t i = 0; i < left.count; i++)
+        tell(coordinator, left.members[i], gang->ticket.attempt);
     bool second = gang->audited && (gang->copy || audits_other_done(run, &gang->ticket));
-    if (second || gang->empty_count == run->gangs.places)
+    if (second || gang->empty_count == run->gangs.seats)
         end_gang(coordinator, now_ms, gang);
     else
         tell_all(coordinator, gang); /* S7: of an empty place nobody waits for an answer */
@@ -616,13 +620,13 @@ static void note_unreachable(struct coordinator *coordinator, uint64_t now_ms,
     const struct member *other = members_find(&coordinator->members, named);
     struct seating seating;
     begin_seating(run, gang, &seating);
-    if (other == NULL || !seating_beside(&seating, member->stage, named))
+    if (other == NULL || !seating_beside(&seating, member->seat, named))
         return;
     bool heard = is_heard(coordinator, now_ms, other);
     uint32_t times = heard ? unreachable_note(&run->unreachable, member->id, named) : 0;
     effects_log(&coordinator->effects, true,
                 "worker does not reach another  worker=%s other=%s stage=%u times=%u next=%s",
-                member->own.name, other->own.name, member->stage, times,
+                member->own.name, other->own.name, member->seat / run->gangs.ranks, times,
                 !heard                           ? "wait whether the other is lost"
                 : times == UNREACHABLE_TIMES_MAX ? "not put them side by side"
                                                  : "fill the place again");
@@ -666,8 +670,8 @@ static struct gang *gang_meant(const struct run *run, const struct member *membe
 {
     const struct place *meant = &request->place;
     struct gang *gang = gang_of(run, member, request->ticket.attempt);
-    return gang != NULL && meant->stage == member->stage &&
-                   meant->tries == gang->places[member->stage].tries
+    return gang != NULL && meant->stage * run->gangs.ranks + meant->rank == member->seat &&
+                   meant->tries == gang->seats[member->seat].tries
                ? gang
                : NULL;
 }
@@ -676,8 +680,8 @@ const struct gang *places_completes(const struct run *run, const struct member *
                                     const struct complete_request *request)
 {
     const struct gang *gang = gang_meant(run, member, request);
-    return gang != NULL && !gang->places[member->stage].done && request->outcome == ERR_OK ? gang
-                                                                                           : NULL;
+    return gang != NULL && !gang->seats[member->seat].done && request->outcome == ERR_OK ? gang
+                                                                                         : NULL;
 }
 
 bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
@@ -695,12 +699,13 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
         empty_place(coordinator, now_ms, gang, member->id);
         return false;
     }
-    if (!gangs_done(gang, member->stage, member->id))
+    if (!gangs_done(gang, member->seat, member->id))
         return false;
-    if (member->stage == run->gangs.places - 1) /* it has the last unit */
+    if (member->seat ==
+        run->gangs.seats - run->gangs.ranks) /* the last unit's; the others say the same */
         gang->result = (struct validation_result){request->loss_sum, request->sample_count,
                                                   request->correct_count};
-    if (gang->done_count < run->gangs.places)
+    if (gang->done_count < run->gangs.seats)
         return false;
     *ret_ticket = gang->ticket;
     ret_ticket->member = gang->id;
@@ -717,7 +722,15 @@ void places_wait_for(const struct coordinator *coordinator, char *ret_text, size
     ret_text[0] = 0;
     for (uint32_t i = 0; i < coordinator->members.count; i++)
         able += may_compute(coordinator->members.list[i]) ? 1 : 0;
-    if (gangs->places > able)
+    if (gangs->seats <= able)
+        return;
+    if (gangs->ranks > 1)
+        snprintf(ret_text, bytes,
+                 "%u stage%s of %u workers each need%s %u that others reach; there %s %u",
+                 gangs->seats / gangs->ranks, plural(gangs->seats / gangs->ranks), gangs->ranks,
+                 gangs->seats == gangs->ranks ? "s" : "", gangs->seats, able == 1 ? "is" : "are",
+                 able);
+    else
         snprintf(ret_text, bytes, "%u stages need as many workers that others reach; there %s %u",
-                 gangs->places, able == 1 ? "is" : "are", able);
+                 gangs->seats, able == 1 ? "is" : "are", able);
 }

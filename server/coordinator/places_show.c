@@ -4,23 +4,29 @@
 
 #include <string.h>
 
-void coordinator_places(const struct coordinator *coordinator, uint64_t attempt,
+void coordinator_places(const struct coordinator *coordinator, uint64_t attempt, uint64_t to,
                         struct peer *ret_peers, struct places *ret_places)
 {
     const struct gangs *gangs = &coordinator->run.gangs;
     const struct gang *gang = gangs_find(gangs, attempt);
+    bool sits = false;
     *ret_places = (struct places){.attempt = attempt, .peers = ret_peers};
-    for (uint32_t stage = 0; gang != NULL && stage < gangs->places; stage++) {
-        const struct member *member =
-            members_find(&coordinator->members, gang->places[stage].member);
+    for (uint32_t i = 0; gang != NULL && i < gangs->seats; i++) {
+        const struct gang_seat *seat = &gang->seats[i];
+        const struct member *member = members_find(&coordinator->members, seat->member);
         if (member == NULL)
             continue;
         struct peer *peer = &ret_peers[ret_places->peer_count++];
-        *peer =
-            (struct peer){.stage = stage, .tries = gang->places[stage].tries, .member = member->id};
+        *peer = (struct peer){.stage = i / gangs->ranks,
+                              .rank = i % gangs->ranks,
+                              .tries = seat->tries,
+                              .member = member->id};
         memcpy(peer->address, member->address, sizeof peer->address);
         memcpy(peer->certificate, member->shown, sizeof peer->certificate);
+        sits = sits || member->id == to;
     }
+    if (!sits)
+        ret_places->peer_count = 0;
     ret_places->number = gang != NULL ? gang->number : gangs->numbers;
 }
 
@@ -43,10 +49,10 @@ bool coordinator_seat(const struct coordinator *coordinator, uint32_t i,
                       struct coordinator_seat *ret_seat)
 {
     const struct gangs *gangs = &coordinator->run.gangs;
-    if (gangs->places == 0 || i / gangs->places >= gangs->count)
+    if (gangs->seats == 0 || i / gangs->seats >= gangs->count)
         return false;
-    const struct gang *gang = gangs->list[i / gangs->places];
-    const struct gang_place *place = &gang->places[i % gangs->places];
+    const struct gang *gang = gangs->list[i / gangs->seats];
+    const struct gang_seat *seat = &gang->seats[i % gangs->seats];
     const struct lease *lease = tickets_find(&coordinator->run.tickets, gang->ticket.attempt);
     *ret_seat = (struct coordinator_seat){
         .kind = gang->ticket.kind,
@@ -55,13 +61,14 @@ bool coordinator_seat(const struct coordinator *coordinator, uint32_t i,
         .slots = lease != NULL ? lease->slots : 0,
         .attempt = gang->ticket.attempt,
         .copy = gang->copy,
-        .stage = i % gangs->places,
-        .member = place->member,
-        .done = place->done,
-        .tries = place->tries,
-        .since_ms = place->since_ms,
+        .stage = i % gangs->seats / gangs->ranks,
+        .rank = i % gangs->ranks,
+        .member = seat->member,
+        .done = seat->done,
+        .tries = seat->tries,
+        .since_ms = seat->since_ms,
     };
-    put_name(coordinator, place->member, ret_seat->name);
+    put_name(coordinator, seat->member, ret_seat->name);
     return true;
 }
 

@@ -10,7 +10,7 @@ enum { STEPS_BEHIND = 2 };
 enum err said_init(struct run *run)
 {
     struct said *said = &run->said;
-    if (run->settings.place_count <= 1)
+    if (run->settings.place_count <= 1 && run->settings.place_ranks <= 1)
         return ERR_OK;
     said->steps = run->settings.delay + 1 + STEPS_BEHIND;
     said->heads = calloc((size_t)said->steps * run->settings.slots, sizeof(struct statement *));
@@ -92,10 +92,10 @@ const struct statement *said_next(const struct statement *statement)
 }
 
 uint64_t said_by(const struct run *run, uint64_t step, struct node node, uint64_t attempt,
-                 uint32_t stage)
+                 uint32_t seat)
 {
     const struct statement *statement = said_newest(run, step, node);
-    while (statement != NULL && (statement->attempt != attempt || statement->stage != stage))
+    while (statement != NULL && (statement->attempt != attempt || statement->seat != seat))
         statement = said_next(statement);
     return statement != NULL ? statement->member : 0;
 }
@@ -105,12 +105,21 @@ static bool is_in_right_half(const struct run *run, struct node node, uint32_t s
     return 2 * (slot - node_first(node)) >= node_slots(node, run->settings.slots);
 }
 
-/* Whether the place pushes the lack's chunk for that slot of the node. */
-static bool pushes_part(const struct run *run, uint32_t stage, struct node node,
+/* Whether that member of a place pushes the chunk, if the place does. */
+static bool is_of_rank(const struct run *run, uint32_t seat, uint32_t chunk)
+{
+    const uint8_t *ranks = run->settings.chunk_ranks;
+    return ranks == NULL || ranks[chunk] == seat % run->gangs.ranks;
+}
+
+/* Whether who has the seat pushes the lack's chunk for that slot of the node. */
+static bool pushes_part(const struct run *run, uint32_t seat, struct node node,
                         const struct lack *lack)
 {
-    const struct coordinator_place *place = &run->settings.places[stage];
+    const struct coordinator_place *place = &run->settings.places[seat / run->gangs.ranks];
     uint32_t first = 0, end = place->range_count;
+    if (!is_of_rank(run, seat, lack->chunk))
+        return false;
     if (place->right_first > 0)
         *(is_in_right_half(run, node, lack->slot) ? &first : &end) = place->right_first;
     for (uint32_t i = first; i < end; i++) {
@@ -128,7 +137,7 @@ uint64_t said_to_have(const struct run *run, uint64_t step, uint64_t gang, const
         const struct node node = {level, lack->slot >> level}; /* that the lease may have had */
         const struct statement *said = said_newest(run, step, node);
         for (; said != NULL; said = said_next(said))
-            if (said->gang == gang && pushes_part(run, said->stage, node, lack))
+            if (said->gang == gang && pushes_part(run, said->seat, node, lack))
                 return said->member;
     }
     return 0;
@@ -201,10 +210,10 @@ static const struct boundary_sum *not_passed(const struct statement *one,
 {
     for (uint32_t i = 0; i < one->count; i++) {
         struct boundary_sum there = one->sums[i];
-        if (there.given != given || there.stage != other->stage)
+        if (there.given != given || there.stage != other->seat)
             continue;
         there.given = !given;
-        there.stage = one->stage;
+        there.stage = one->seat;
         if (!has_equal(other, &there))
             return &one->sums[i];
     }
@@ -221,9 +230,9 @@ static const struct boundary_sum *passed_otherwise(const struct statement *giver
 
 /* ---- pushes ---- */
 
-static bool pushes_chunk(const struct run *run, uint32_t stage, uint32_t chunk)
+static bool pushes_chunk(const struct run *run, uint32_t seat, uint32_t chunk)
 {
-    const struct coordinator_place *place = &run->settings.places[stage];
+    const struct coordinator_place *place = &run->settings.places[seat];
     for (uint32_t i = 0; i < place->range_count; i++)
         if (chunk - place->ranges[i].chunks.first < place->ranges[i].chunks.count)
             return true;
@@ -237,10 +246,10 @@ static bool judge_push(const struct run *run, const struct said_difference *push
     bool both = false;
     *ret_equal = false;
     for (const struct statement *a = newest; a != NULL; a = said_next(a)) {
-        if (a->member != push->second || a->count == 0 || !pushes_chunk(run, a->stage, push->which))
+        if (a->member != push->second || a->count == 0 || !pushes_chunk(run, a->seat, push->which))
             continue;
         for (const struct statement *b = newest; b != NULL; b = said_next(b)) {
-            if (b == a || b->member != push->first || b->stage != a->stage || b->count == 0)
+            if (b == a || b->member != push->first || b->seat != a->seat || b->count == 0)
                 continue;
             both = true;
             *ret_equal = *ret_equal || same_inputs(a, b, NULL);
@@ -303,12 +312,12 @@ static void compare_places(const struct statement *said, const struct statement 
 static void compare_neighbours(const struct gang *gang, const struct statement *said,
                                const struct statement *before, struct found *found)
 {
-    const struct gang_place *place = &gang->places[said->stage];
-    const struct gang_place *other = &gang->places[before->stage];
+    const struct gang_seat *own = &gang->seats[said->seat];
+    const struct gang_seat *other = &gang->seats[before->seat];
     const struct boundary_sum *sum = NULL;
     if (said->count == 0 || before->count == 0 || other->member != before->member)
         return;
-    if (place->tries == 1)
+    if (own->tries == 1)
         sum = passed_otherwise(said, before);
     if (sum == NULL && other->tries == 1)
         sum = passed_otherwise(before, said);
@@ -334,7 +343,7 @@ static void compare_pushes(struct run *run, const struct statement *said, struct
     all->push_count = kept;
 }
 
-static struct statement *new_statement(const struct gang *gang, uint32_t stage,
+static struct statement *new_statement(const struct gang *gang, uint32_t seat,
                                        const struct complete_request *request)
 {
     size_t sums_bytes = request->boundary_count * sizeof request->boundaries[0];
@@ -346,14 +355,14 @@ static struct statement *new_statement(const struct gang *gang, uint32_t stage,
                                     .attempt = gang->ticket.attempt,
                                     .gang = gang->id,
                                     .member = request->member,
-                                    .stage = stage,
+                                    .seat = seat,
                                     .count = request->boundary_count};
     if (sums_bytes > 0)
         memcpy(statement->sums, request->boundaries, sums_bytes);
     return statement;
 }
 
-uint32_t said_add(struct run *run, const struct gang *gang, uint32_t stage,
+uint32_t said_add(struct run *run, const struct gang *gang, uint32_t seat,
                   const struct complete_request *request,
                   struct said_difference ret_differences[static SAID_DIFFERENCES_MAX])
 {
@@ -363,16 +372,18 @@ uint32_t said_add(struct run *run, const struct gang *gang, uint32_t stage,
         step + STEPS_BEHIND < run->steps.version)
         return 0;
     struct statement **head = &heads_of(run, step)[node_first(gang->ticket.node)];
-    struct statement *said = new_statement(gang, stage, request);
+    struct statement *said = new_statement(gang, seat, request);
     if (said == NULL)
         return 0; /* out of memory: it is compared with nothing */
     check(*head == NULL || (*head)->step == step);
     said->next = *head;
     *head = said;
     run->said.count++;
+    if (run->gangs.ranks > 1)
+        return 0;
     for (const struct statement *before = said_next(said); before != NULL;
          before = said_next(before)) {
-        if (before->stage == stage)
+        if (before->seat == seat)
             compare_places(said, before, &found);
         else if (before->attempt == said->attempt)
             compare_neighbours(gang, said, before, &found);

@@ -15,6 +15,9 @@
  *             one computes wrongly, if they had equal inputs. With other inputs neither need be
  *             wrong: who is lies before them, and is found there.
  *
+ * Where places have several members nothing is compared: what one gives depends on the parts that
+ * the others of its place gave, and of these nothing is said.
+ *
  * Which of the two is wrong only a third can tell (wrong_bits.h). A place without sums (a worker of
  * an older version) is compared with nothing. So is validation: nothing of it is in the weights.
  *
@@ -29,13 +32,13 @@
 
 enum { SAID_MAX = 1 << 17, SAID_DIFFERENCES_MAX = 8 };
 
-/* Of one place. */
+/* Of one seat. */
 struct statement {
     struct statement *next; /* of the same step and first slot; said_next() */
     uint64_t step;
     struct node node;
     uint64_t attempt, gang, member;
-    uint32_t stage;
+    uint32_t seat;
     uint32_t count;
     struct boundary_sum sums[];
 };
@@ -56,9 +59,9 @@ void said_forget(struct run *run);
 /* The step is decided. */
 void said_decided(struct run *run, uint64_t step);
 
-/* The member, which has that place of the gang, says that it is complete. Returns how many
+/* The member, which has that seat of the gang, says that it is complete. Returns how many
  * differences that shows. */
-uint32_t said_add(struct run *run, const struct gang *gang, uint32_t stage,
+uint32_t said_add(struct run *run, const struct gang *gang, uint32_t seat,
                   const struct complete_request *request,
                   struct said_difference ret_differences[static SAID_DIFFERENCES_MAX]);
 
@@ -69,10 +72,10 @@ bool said_pushed(struct run *run, const struct said_difference *push);
 /* The newest that was said of the node; NULL: nothing was. */
 const struct statement *said_newest(const struct run *run, uint64_t step, struct node node);
 const struct statement *said_next(const struct statement *statement);
-/* Who said that it completed the place of that attempt; 0: nobody. */
+/* Who said that it completed that seat of the attempt; 0: nobody. */
 uint64_t said_by(const struct run *run, uint64_t step, struct node node, uint64_t attempt,
-                 uint32_t stage);
-/* Who said that it completed the place of the gang that pushes the lack's chunk; 0: nobody. */
+                 uint32_t seat);
+/* Who said that it completed the seat of the gang that pushes the lack's chunk; 0: nobody. */
 uint64_t said_to_have(const struct run *run, uint64_t step, uint64_t gang, const struct lack *lack);
 
 #endif

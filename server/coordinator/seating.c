@@ -1,85 +1,93 @@
 /* A search with a bound. */
 #include "server/coordinator/seating.h"
 
-enum { RANKS = 4, NEVER = RANKS };
+enum { PRICES = 4, NEVER = PRICES };
 
-void seating_add(struct seating *seating, uint64_t member, uint32_t stage, bool bound)
+void seating_add(struct seating *seating, uint64_t member, uint32_t seat, bool bound)
 {
     if (seating->count < SEATING_CANDIDATES_MAX)
         seating->candidates[seating->count++] =
-            (struct candidate){.member = member, .stage = stage, .bound = bound};
+            (struct candidate){.member = member, .seat = seat, .bound = bound};
 }
 
-/* Who sits beside the stage on either side; 0: nobody does. */
-struct neighbours {
-    uint64_t members[2];
-};
-
-static struct neighbours neighbours_of(const struct seating *seating, uint32_t stage)
+/* The i-th seat that is beside the seat: the other ranks of its place, and its own rank before and
+ * behind; SEATING_NONE: there is none. */
+#define SEATING_NONE UINT32_MAX
+static uint32_t seat_beside(const struct seating *seating, uint32_t seat, uint32_t i)
 {
-    const uint64_t *line = seating->line;
-    uint32_t last = seating->places - 1;
-    return (struct neighbours){{stage > 0       ? line[stage - 1]
-                                : seating->ring ? line[last]
-                                                : 0,
-                                stage < last    ? line[stage + 1]
-                                : seating->ring ? line[0]
-                                                : 0}};
+    uint32_t ranks = seating->ranks, rank = seat % ranks, first = seat - rank;
+    bool is_last = first + ranks == seating->seats;
+    if (i < ranks)
+        return i != rank ? first + i : SEATING_NONE;
+    if (i == ranks)
+        return first > 0       ? seat - ranks
+               : seating->ring ? seating->seats - ranks + rank
+                               : SEATING_NONE;
+    return !is_last ? seat + ranks : seating->ring ? rank : SEATING_NONE;
 }
 
-bool seating_fits(const struct seating *seating, uint32_t stage, uint64_t member)
+/* Who sits there; 0: nobody does. */
+static uint64_t neighbour(const struct seating *seating, uint32_t seat, uint32_t i)
 {
-    const struct neighbours beside = neighbours_of(seating, stage);
-    for (uint32_t i = 0; i < 2; i++)
-        if (beside.members[i] != 0 &&
-            unreachable_apart(seating->unreachable, beside.members[i], member))
+    uint32_t beside = seat_beside(seating, seat, i);
+    return beside != SEATING_NONE ? seating->line[beside] : 0;
+}
+
+bool seating_fits(const struct seating *seating, uint32_t seat, uint64_t member)
+{
+    for (uint32_t i = 0; i < seating->ranks + 2; i++) {
+        uint64_t other = neighbour(seating, seat, i);
+        if (other != 0 && unreachable_apart(seating->unreachable, other, member))
             return false;
+    }
     return true;
 }
 
-bool seating_beside(const struct seating *seating, uint32_t stage, uint64_t other)
+bool seating_beside(const struct seating *seating, uint32_t seat, uint64_t other)
 {
-    const struct neighbours beside = neighbours_of(seating, stage);
-    return beside.members[0] == other || beside.members[1] == other;
+    for (uint32_t i = 0; i < seating->ranks + 2; i++)
+        if (neighbour(seating, seat, i) == other)
+            return true;
+    return false;
 }
 
-/* How much is lost when it takes the stage: work is spread before weights are spared. */
-static uint32_t rank_for(const struct candidate *candidate, uint32_t stage)
+/* How much is lost when it takes the seat: work is spread before weights are spared. */
+static uint32_t price_of(const struct candidate *candidate, uint32_t seat)
 {
     if (candidate->bound)
-        return candidate->stage == stage ? 3 : NEVER;
-    return candidate->stage == stage ? 0 : candidate->stage == UINT32_MAX ? 1 : 2;
+        return candidate->seat == seat ? 3 : NEVER;
+    return candidate->seat == seat ? 0 : candidate->seat == UINT32_MAX ? 1 : 2;
 }
 
-static bool fill_from(struct seating *seating, uint32_t stage, uint32_t end);
+static bool fill_from(struct seating *seating, uint32_t seat, uint32_t end);
 
-/* The candidate takes the empty stage, and others those behind it. */
-static bool try_with(struct seating *seating, struct candidate *candidate, uint32_t stage,
+/* The candidate takes the empty seat, and others those behind it. */
+static bool try_with(struct seating *seating, struct candidate *candidate, uint32_t seat,
                      uint32_t end)
 {
     seating->tries--;
-    if (!seating_fits(seating, stage, candidate->member))
+    if (!seating_fits(seating, seat, candidate->member))
         return false;
-    seating->line[stage] = candidate->member;
+    seating->line[seat] = candidate->member;
     candidate->seated = true;
-    if (fill_from(seating, stage + 1, end))
+    if (fill_from(seating, seat + 1, end))
         return true;
-    seating->line[stage] = 0;
+    seating->line[seat] = 0;
     candidate->seated = false;
     return false;
 }
 
-static bool fill_from(struct seating *seating, uint32_t stage, uint32_t end)
+static bool fill_from(struct seating *seating, uint32_t seat, uint32_t end)
 {
-    while (stage < end && seating->line[stage] != 0)
-        stage++;
-    if (stage == end)
+    while (seat < end && seating->line[seat] != 0)
+        seat++;
+    if (seat == end)
         return true;
-    for (uint32_t rank = 0; rank < RANKS; rank++)
+    for (uint32_t price = 0; price < PRICES; price++)
         for (uint32_t i = 0; i < seating->count && seating->tries > 0; i++) {
             struct candidate *candidate = &seating->candidates[i];
-            if (!candidate->seated && rank_for(candidate, stage) == rank &&
-                try_with(seating, candidate, stage, end))
+            if (!candidate->seated && price_of(candidate, seat) == price &&
+                try_with(seating, candidate, seat, end))
                 return true;
         }
     return false;
@@ -88,8 +96,8 @@ static bool fill_from(struct seating *seating, uint32_t stage, uint32_t end)
 bool seating_fill(struct seating *seating, uint32_t first, uint32_t end)
 {
     uint32_t empty = 0, there = 0;
-    for (uint32_t stage = first; stage < end; stage++)
-        empty += seating->line[stage] == 0 ? 1 : 0;
+    for (uint32_t seat = first; seat < end; seat++)
+        empty += seating->line[seat] == 0 ? 1 : 0;
     for (uint32_t i = 0; i < seating->count; i++)
         there += seating->candidates[i].seated ? 0 : 1;
     seating->tries = SEATING_TRIES_MAX;

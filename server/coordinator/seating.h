@@ -1,12 +1,12 @@
-/* Who sits where in a line of places (S1, S7): members for the empty ones, so that no two that are
- * apart (unreachable.h) sit side by side. A stage goes to a member that has its weights, else to
- * one that has none, else to one that has another stage's, else to one that computes at that stage
- * already; of equal ones to the first. Where that leaves a later stage without anybody, the next
- * one is tried.
+/* Who sits where in a line of places (S1, S7): members for the empty seats, so that no two that are
+ * apart (unreachable.h) sit side by side: in one place, or with the same rank in places that hand
+ * each other values. A seat goes to a member that has its weights, else to one that has none, else
+ * to one that has another seat's, else to one that computes on that seat already; of equal ones to
+ * the first. Where that leaves a later seat without anybody, the next one is tried.
  *
  * SEATING_TRIES_MAX bounds the search, which for few members tries all orders: when so many tries
  * were in vain, it says that there is no order. It finds one for certain where the candidates are
- * as many as the places and UNREACHABLE_MAX together: somebody is left for each stage.
+ * as many as the seats and UNREACHABLE_MAX together: somebody is left for each stage.
  *
  * Pure; one owner. */
 #ifndef ROOST_SERVER_COORDINATOR_SEATING_H
@@ -22,26 +22,26 @@ enum {
 
 struct seating {
     const struct unreachable *unreachable;
-    uint32_t places;
+    uint32_t seats, ranks;          /* of the line, and of each place */
     bool ring;                      /* the last place is beside the first as well */
-    uint64_t line[WIRE_PLACES_MAX]; /* members by stage; 0: the place is empty */
+    uint64_t line[WIRE_PLACES_MAX]; /* members by place, then by rank; 0: the seat is empty */
     uint32_t count;
     struct candidate {
         uint64_t member;
-        uint32_t stage; /* that it has the weights of; UINT32_MAX: none */
-        bool bound;     /* it computes there already, and has no other stage meanwhile */
+        uint32_t seat; /* that it has the weights of; UINT32_MAX: none */
+        bool bound;    /* it computes there already, and has no other seat meanwhile */
         bool seated;
     } candidates[SEATING_CANDIDATES_MAX];
     uint32_t tries; /* that are left */
 };
 
 /* Beyond SEATING_CANDIDATES_MAX nobody more is considered. */
-void seating_add(struct seating *seating, uint64_t member, uint32_t stage, bool bound);
-/* Whether the member, at that stage, is apart from nobody beside it. */
-bool seating_fits(const struct seating *seating, uint32_t stage, uint64_t member);
-/* Whether the other sits beside that stage. */
-bool seating_beside(const struct seating *seating, uint32_t stage, uint64_t other);
-/* Fills the empty places from `first` to below `end`. False: it cannot, and changed nothing. */
+void seating_add(struct seating *seating, uint64_t member, uint32_t seat, bool bound);
+/* Whether the member, on that seat, is apart from nobody beside it. */
+bool seating_fits(const struct seating *seating, uint32_t seat, uint64_t member);
+/* Whether the other sits beside that seat. */
+bool seating_beside(const struct seating *seating, uint32_t seat, uint64_t other);
+/* Fills the empty seats from `first` to below `end`. False: it cannot, and changed nothing. */
 bool seating_fill(struct seating *seating, uint32_t first, uint32_t end);
 
 #endif

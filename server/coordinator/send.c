@@ -87,10 +87,12 @@ void send_ticket(struct coordinator *coordinator, struct member *member)
         .result = ACQUIRE_TICKET, .ticket = *ticket, .map_number = coordinator->run.map_number};
     const struct gang *gang = gangs_find(&run->gangs, ticket->attempt);
     if (gang != NULL) {
-        reply.place = (struct place){.stage = member->stage,
-                                     .stages = run->gangs.places,
-                                     .ranks = 1,
-                                     .tries = gang->places[member->stage].tries};
+        uint32_t ranks = run->gangs.ranks;
+        reply.place = (struct place){.stage = member->seat / ranks,
+                                     .stages = run->gangs.seats / ranks,
+                                     .rank = member->seat % ranks,
+                                     .ranks = ranks,
+                                     .tries = gang->seats[member->seat].tries};
         reply.places.attempt = ticket->attempt;
     }
     send_answer(coordinator, member, ERR_OK, &reply);

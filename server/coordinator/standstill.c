@@ -43,24 +43,25 @@ static const struct server_entry *find_unsealed(const struct coordinator *coordi
     return NULL;
 }
 
-/* Of a gang: the first place that is not done. */
+/* Of a gang: the first seat that is not done. */
 static void put_holder(struct coordinator *coordinator, const struct lease *lease, char *text,
                        size_t bytes)
 {
-    const struct gang *gang = gangs_find(&coordinator->run.gangs, lease->attempt);
-    uint32_t stage = 0;
+    const struct gangs *gangs = &coordinator->run.gangs;
+    const struct gang *gang = gangs_find(gangs, lease->attempt);
+    uint32_t seat = 0;
     uint64_t member = lease->member;
-    while (gang != NULL && stage + 1 < coordinator->run.gangs.places && gang->places[stage].done)
-        stage++;
+    while (gang != NULL && seat + 1 < gangs->seats && gang->seats[seat].done)
+        seat++;
     if (gang != NULL)
-        member = gang->places[stage].member;
+        member = gang->seats[seat].member;
     if (gang == NULL)
         snprintf(text, bytes, "worker %.64s", members_name(&coordinator->members, member));
     else if (member == 0)
-        snprintf(text, bytes, "stage %u, which has no worker,", stage);
+        snprintf(text, bytes, "stage %u, which has no worker,", seat / gangs->ranks);
     else
         snprintf(text, bytes, "worker %.64s (stage %u)",
-                 members_name(&coordinator->members, member), stage);
+                 members_name(&coordinator->members, member), seat / gangs->ranks);
 }
 
 static void put_lease(struct coordinator *coordinator, uint64_t now_ms, const struct lease *lease,

@@ -94,6 +94,8 @@ enum err start_judge(const struct run *active, const struct coordinator_run *set
 static enum err allocate(struct run *run, const struct coordinator_settings *settings,
                          const struct coordinator_past *past)
 {
+    uint32_t ranks = run->settings.place_ranks > 1 ? run->settings.place_ranks : 1;
+    bool shared = run->settings.place_count * ranks > 1;
     const struct tickets_settings tickets = {
         .slots = run->settings.slots,
         .open_steps =
@@ -104,7 +106,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
         .pieces = piece_count(&run->settings),
         .node_slots = run->settings.node_slots,
         .leases_max = COORDINATOR_MEMBERS_MAX * COORDINATOR_LEASES_MAX,
-        .shared = run->settings.place_count > 1,
+        .shared = shared,
         .lease_ms = settings->lease_ms,
         .overdue_percent = settings->speculation_percent,
         .overdue_ms_min = settings->speculation_ms_min,
@@ -115,7 +117,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
     TRY(said_init(run));
     TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
     TRY(tickets_init(&run->tickets, &tickets));
-    TRY(gangs_init(&run->gangs, run->settings.place_count > 1 ? run->settings.place_count : 0,
+    TRY(gangs_init(&run->gangs, shared ? run->settings.place_count : 0, ranks,
                    COORDINATOR_MEMBERS_MAX, settings->term << 32));
     return validation_init(&run->validation, tickets.pieces);
 }

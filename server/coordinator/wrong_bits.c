@@ -176,7 +176,7 @@ static bool had_equal_inputs(struct coordinator *coordinator, const struct serve
                                          .step = report->wrong_bits.step,
                                          .node = report->wrong_bits.node,
                                          .which = report->wrong_bits.chunk};
-    return coordinator->run.gangs.places == 0 || said_pushed(&coordinator->run, &push);
+    return coordinator->run.gangs.seats == 0 || said_pushed(&coordinator->run, &push);
 }
 
 void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
@@ -194,7 +194,12 @@ void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
     snprintf(source, sizeof source, " server=%s", server->name);
     if (difference.first != difference.second)
         audits_differ(&coordinator->run, difference.step, report->wrong_bits.node);
-    if (had_equal_inputs(coordinator, report))
+    if (coordinator->run.gangs.ranks > 1)
+        effects_log(&coordinator->effects, true,
+                    "bits differ  server=%s step=%llu chunk=%u err=WRONG_BITS next=nobody is "
+                    "expelled: of the members of a place nobody tells which",
+                    server->name, (unsigned long long)difference.step, difference.which);
+    else if (had_equal_inputs(coordinator, report))
         judge_two(coordinator, now_ms, &difference);
 }
 
@@ -218,10 +223,10 @@ static void judge_said(struct coordinator *coordinator, uint64_t now_ms,
 }
 
 void wrong_bits_said(struct coordinator *coordinator, uint64_t now_ms, const struct gang *gang,
-                     uint32_t stage, const struct complete_request *request)
+                     uint32_t seat, const struct complete_request *request)
 {
     struct said_difference differences[SAID_DIFFERENCES_MAX];
-    uint32_t count = said_add(&coordinator->run, gang, stage, request, differences);
+    uint32_t count = said_add(&coordinator->run, gang, seat, request, differences);
     for (uint32_t i = 0; i < count; i++)
         judge_said(coordinator, now_ms, &differences[i]);
 }

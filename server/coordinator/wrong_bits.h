@@ -28,9 +28,9 @@
 /* `report` is a server's WRONG_BITS. */
 void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
                        const struct server_entry *server, const struct server_report *report);
-/* The member of that place of the gang says that it is complete, and what passed there (said.h).
+/* The member of that seat of the gang says that its place is complete, and what passed there (said.h).
  * Members may be expelled: the gang may be over afterwards. */
 void wrong_bits_said(struct coordinator *coordinator, uint64_t now_ms, const struct gang *gang,
-                     uint32_t stage, const struct complete_request *request);
+                     uint32_t seat, const struct complete_request *request);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "common/clip.h"
 #include "common/digest.h"
+#include "common/model/pieces.h"
 #include "tests/models.h"
 
 #include <math.h> /* INFINITY, NAN: macros */
@@ -125,22 +126,38 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return rand_next(&random);
 }
 
-uint64_t compute_unit_weights(const struct compute *compute, uint32_t number, const float *weights)
+/* What is whole is the first member's. */
+uint64_t compute_unit_share(const struct compute *compute, uint32_t number,
+                            const struct model *share, const float *weights)
 {
     const struct model *model = &compute->model;
     const struct model_unit *unit = &model->units[number];
-    uint64_t digest = number;
+    uint64_t sum = 0;
     for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++) {
         const struct model_parameter *parameter = &model->parameters[model->uses[use].parameter];
         if (model->uses[use].parameter == model->loss_parameter)
             continue; /* it is no weight */
-        uint32_t first = compute->weights_first[parameter->chunk_first];
-        uint32_t end = compute->weights_first[parameter->chunk_first + parameter->chunks_count];
-        const struct slice bytes = {(const uint8_t *)(weights + first),
-                                    (end - first) * sizeof *weights};
-        digest = mix(digest, digest_fast64(bytes));
+        for (uint32_t i = 0; i < parameter->chunks_count; i++) {
+            uint32_t chunk = parameter->chunk_first + i, first = compute->weights_first[chunk];
+            uint32_t count = compute->weights_first[chunk + 1] - first;
+            const struct slice bytes = {(const uint8_t *)(weights + first),
+                                        count * sizeof *weights};
+            if (pieces_chunk_rank(model, chunk, share->ranks) == share->rank)
+                sum += mix(chunk, digest_fast64(bytes));
+        }
     }
-    return digest;
+    return sum;
+}
+
+uint64_t compute_unit_of_shares(uint32_t unit, uint64_t sum)
+{
+    return mix(unit, sum);
+}
+
+uint64_t compute_unit_weights(const struct compute *compute, uint32_t unit, const float *weights)
+{
+    return compute_unit_of_shares(unit,
+                                  compute_unit_share(compute, unit, &compute->model, weights));
 }
 
 uint64_t compute_sample(enum ticket_kind kind, uint64_t slot, uint32_t microbatch)

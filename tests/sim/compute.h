@@ -56,6 +56,11 @@ struct compute_loss compute_validate(struct compute *compute, uint32_t piece, co
  * below it, its gradient on those of all units; a unit's gradient of a slot on the activations and
  * gradients of its microbatches, in order. */
 uint64_t compute_unit_weights(const struct compute *compute, uint32_t unit, const float *weights);
+/* What a member of a place has of these bits, whose weights `share` says (pieces_share); those of
+ * all members are added, and then finished. */
+uint64_t compute_unit_share(const struct compute *compute, uint32_t unit, const struct model *share,
+                            const float *weights);
+uint64_t compute_unit_of_shares(uint32_t unit, uint64_t sum);
 /* `slot`: of the run; of a validation the piece. */
 uint64_t compute_sample(enum ticket_kind kind, uint64_t slot, uint32_t microbatch);
 uint64_t compute_forward(uint64_t weights, uint64_t input);

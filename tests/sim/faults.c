@@ -36,7 +36,9 @@ static bool kill_worker(struct sim *sim)
     struct sim_worker *worker = pick_worker(sim, true);
     if (worker == NULL)
         return false;
-    if (sim->scenario.spec.mesh.stages > 1 && sim_below(sim, 2) == 0)
+    if (spec_mesh_ranks(&sim->scenario.spec.mesh) > 1 && sim_below(sim, 2) == 0)
+        return set_trap(sim, TRAP_PART);
+    if (spec_mesh_is_shared(&sim->scenario.spec.mesh) && sim_below(sim, 2) == 0)
         return set_trap(sim, sim_below(sim, 2) == 0 ? TRAP_VALUE : TRAP_DONE);
     if (sim_below(sim, 3) == 0)
         return set_trap(sim, TRAP_PUSH);
@@ -208,7 +210,8 @@ static bool break_stream(struct sim *sim, enum stream_kind kind)
 
 static bool clog_stream(struct sim *sim)
 {
-    uint64_t kinds = sim->scenario.spec.mesh.stages > 1 ? STREAM_PEER + 1 : STREAM_LINK + 1;
+    uint64_t kinds =
+        spec_mesh_is_shared(&sim->scenario.spec.mesh) ? STREAM_PEER + 1 : STREAM_LINK + 1;
     struct stream *stream = pick_stream(sim, (enum stream_kind)sim_below(sim, kinds));
     if (stream == NULL)
         return false;
@@ -606,7 +609,8 @@ static void start_honest(struct sim *sim)
 
 void faults_end(struct sim *sim)
 {
-    uint32_t wanted = sim->scenario.spec.mesh.stages > 1 ? sim->scenario.spec.mesh.stages : 1;
+    const struct spec_mesh *mesh = &sim->scenario.spec.mesh;
+    uint32_t wanted = spec_mesh_is_shared(mesh) ? mesh->stages * spec_mesh_ranks(mesh) : 1;
     if (pairs_awaited(sim) && sim->now_us < sim->scenario.calm_us + MEETINGS_US) {
         queue_put(&sim->queue,
                   (struct event){.at_us = sim->now_us + MEETINGS_US / 32, .kind = EVENT_CALM});
@@ -656,7 +660,7 @@ void faults_spring(struct sim *sim, enum trap trap, uint32_t index)
     if (sim->faults.trap != trap)
         return;
     sim->faults.trap = TRAP_NONE;
-    if (trap == TRAP_PUSH || trap == TRAP_VALUE || trap == TRAP_DONE)
+    if (trap == TRAP_PUSH || trap == TRAP_VALUE || trap == TRAP_PART || trap == TRAP_DONE)
         sim_worker_kill(sim, &sim->workers[index], sim_below(sim, 2) == 0);
     else if (trap == TRAP_ORPHAN)
         orphan_pushes(sim, &sim->workers[index]);

@@ -23,6 +23,7 @@ enum trap {
     TRAP_PARK,    /* a pull is parked: another server dies, or the coordinator */
     TRAP_TRANSFER, /* a chunk is on its way: its old or its new owner dies */
     TRAP_VALUE,    /* a worker has given a value to its neighbours: it dies */
+    TRAP_PART,     /* a worker has given a part to the others of its place: it dies */
     TRAP_DONE,     /* a worker's place is complete, the lease is not: it dies */
     TRAP_COUNT
 };

@@ -5,8 +5,9 @@
 
 static uint64_t hash(const struct value_name *name)
 {
-    const uint64_t numbers[] = {name->generation, name->kind,       name->step,     name->version,
-                                name->slot,       name->microbatch, name->boundary, name->way};
+    const uint64_t numbers[] = {name->generation, name->kind, name->step,
+                                name->version,    name->slot, name->microbatch,
+                                name->boundary,   name->way,  name->rank};
     struct rand_state random = {0};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         random.state = rand_next(&random) ^ numbers[i];

@@ -3,6 +3,7 @@
 #include "common/digest.h"
 #include "common/files/checkpoint.h"
 #include "common/files/step_log.h"
+#include "common/model/pieces.h"
 #include "common/scoped.h"
 #include "server/member/holdings.h"
 #include "server/threads/shards.h"
@@ -509,9 +510,13 @@ static bool has_restarted(struct sim *sim, uint32_t server)
            entry->boot != sim->servers[server].boot;
 }
 
-static bool names(const struct sim *sim, const struct ticket *ticket, uint32_t chunk)
+/* Whether who completes that pushed the chunk. */
+static bool names(const struct sim *sim, const struct complete_request *complete, uint32_t chunk)
 {
     const struct model *model = &sim->compute.model;
+    const struct ticket *ticket = &complete->ticket;
+    if (pieces_chunk_rank(model, chunk, complete->place.ranks) != complete->place.rank)
+        return false;
     for (uint32_t p = 0; p < model->parameters[model->chunks[chunk].parameter].parts; p++)
         if (ticket_names(ticket, chunk, p))
             return true;
@@ -547,7 +552,7 @@ void ledger_completed(struct sim *sim, const struct complete_request *complete)
         }
     }
     for (uint32_t c = 0; c < sim->compute.model.chunks_count; c++)
-        if (names(sim, ticket, c) && !chunks[c].counted && (chunks[c].owned || !lost))
+        if (names(sim, complete, c) && !chunks[c].counted && (chunks[c].owned || !lost))
             sim_violated(sim, 9, "step %llu node %u:%u is complete, but nobody counted chunk %u",
                          (unsigned long long)ticket->step, ticket->node.level, ticket->node.index,
                          c);
@@ -840,7 +845,7 @@ void ledger_computing(struct sim *sim, const struct computing *what)
         return;
     }
     for (uint32_t c = 0; c < model->chunks_count; c++)
-        if (is_computed_on(model, c, what->unit) &&
+        if (is_computed_on(model, c, what->unit) && pieces_holds(what->model, c) &&
             what->held[c] != expected_published(expected, &sim->compute, version, c))
             sim_violated(sim, 3, "w%u computes step %llu, but its chunk %u is not version %llu",
                          what->worker, (unsigned long long)what->ticket.step, c,

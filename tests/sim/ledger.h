@@ -107,7 +107,8 @@ struct computing {
     uint32_t worker;
     struct ticket ticket;
     const uint64_t *held;
-    uint32_t unit; /* on that one's chunks */
+    uint32_t unit;             /* on that one's chunks … */
+    const struct model *model; /* … that the member of a place holds */
 };
 
 void ledger_computing(struct sim *sim, const struct computing *what);

@@ -318,6 +318,32 @@ static void choose_residency(struct scenario *scenario)
             .weights = SPEC_STREAMED, .prefetch = (uint32_t)rand_below(&random, 2)};
 }
 
+/* Several members to a place: in some meshes, and some runs without stages; likewise. Nobody is
+ * audited there. */
+static void choose_ranks(struct scenario *scenario)
+{
+    static const uint32_t ranks[] = {1, 1, 1, 2, 2, 4};
+    struct rand_state random = {scenario->seed + 0x72616e6b};
+    enum spec_consistency_kind kind = scenario->spec.consistency.kind;
+    struct spec_mesh *mesh = &scenario->spec.mesh;
+    if (kind == SPEC_ASYNC || kind == SPEC_LOCAL || scenario->executor ||
+        (mesh->stages <= 1 && !chance(&random, 10)))
+        return;
+    if (mesh->stages <= 1)
+        *mesh = (struct spec_mesh){.stages = 1, .schedule = SCHEDULE_1F1B, .runs = 1};
+    mesh->ranks = PICK(&random, ranks);
+    if (mesh->stages * mesh->ranks >= SIM_WORKERS_MAX)
+        mesh->ranks = 2;
+    if (mesh->ranks == 1)
+        return;
+    scenario->spec.model.pieces = mesh->ranks;
+    scenario->spec.train.audit = 0;
+    scenario->spec.train.audit_rewind = false;
+    uint32_t workers = mesh->stages * mesh->ranks + (uint32_t)rand_below(&random, 4);
+    if (scenario->workers < workers)
+        scenario->workers = workers < SIM_WORKERS_MAX ? workers : SIM_WORKERS_MAX;
+}
+
 /* Whether the coordinator would make leases of that mesh. */
 static bool has_mesh(const struct scenario *scenario)
 {
@@ -328,7 +354,7 @@ static bool has_mesh(const struct scenario *scenario)
     bool fits = scenario->spec.mesh.stages * scenario->spec.mesh.runs <= model.units_count &&
                 control_mesh_new(&scenario->spec, &model, &mesh, &reason) == ERR_OK;
     if (fits)
-        free(mesh.places);
+        control_mesh_release(&mesh);
     model_release(&model);
     return fits;
 }
@@ -411,6 +437,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     choose_audits(scenario);
     choose_residency(scenario);
     choose_mesh(scenario);
+    choose_ranks(scenario);
 }
 
 /* ---- the toy model ---- */
@@ -499,13 +526,33 @@ static void toy_model(struct model *model)
     model_check(model);
 }
 
+/* Of made-up numbers the pieces need not be those of a kind of model: what has as many rows. */
+static void cut_in_pieces(struct model *model, uint32_t ranks)
+{
+    model->settings.pieces = ranks;
+    model->ranks = 1;
+    for (uint32_t i = 0; i < model->parameters_count; i++) {
+        struct model_parameter *parameter = &model->parameters[i];
+        bool cut = ranks > 1 && i != model->loss_parameter && parameter->rows % ranks == 0;
+        parameter->pieces = cut ? ranks : 1;
+        if (!cut)
+            continue;
+        parameter->split = MODEL_SPLIT_ROWS;
+        parameter->split_groups = 1;
+        parameter->split_joined = 0;
+    }
+}
+
 void scenario_model(const struct scenario *scenario, struct model *ret_model)
 {
     struct reason reason = {.text = ""};
+    struct spec_model settings = scenario->spec.model;
+    settings.pieces = 0;
     if (scenario->model == SCENARIO_TOY)
         toy_model(ret_model);
     else
-        check(model_init(ret_model, &scenario->spec.model, &reason) == ERR_OK);
+        check(model_init(ret_model, &settings, &reason) == ERR_OK);
+    cut_in_pieces(ret_model, spec_mesh_ranks(&scenario->spec.mesh));
 }
 
 /* ---- what the cores are told ---- */
@@ -591,7 +638,7 @@ void scenario_print(const struct scenario *scenario)
         "%u, lease "
         "%u ms, "
         "speculation %u %%; delay %llu us, late %u/1000 up to %llu us, lost %u/1000, "
-        "repeated %u/1000; %u faults before %.3f s; %u stages, %s, %u runs\n",
+        "repeated %u/1000; %u faults before %.3f s; %u stages of %u, %s, %u runs\n",
         (unsigned long long)scenario->seed, models[scenario->model],
         scenario->executor ? "computed" : "made up", consistencies[scenario->spec.consistency.kind],
         spec_staleness(&scenario->spec), precisions[train->precision],
@@ -603,6 +650,6 @@ void scenario_print(const struct scenario *scenario)
         scenario->office.speculation_percent, (unsigned long long)scenario->delay_us,
         scenario->late_permille, (unsigned long long)scenario->late_us_max, scenario->lost_permille,
         scenario->repeat_permille, scenario->fault_count, (double)scenario->calm_us / 1e6,
-        scenario->spec.mesh.stages, schedule_name(scenario->spec.mesh.schedule),
-        scenario->spec.mesh.runs);
+        scenario->spec.mesh.stages, spec_mesh_ranks(&scenario->spec.mesh),
+        schedule_name(scenario->spec.mesh.schedule), scenario->spec.mesh.runs);
 }

@@ -151,7 +151,8 @@ static uint32_t choose_hoarder(const struct sim *sim, uint64_t seed)
 {
     struct rand_state random = {seed ^ UINT64_C(0x686f617264)};
     uint32_t workers = sim->scenario.workers;
-    bool shared = sim->scenario.spec.mesh.stages > 1; /* it would be a part of each lease */
+    bool shared =
+        spec_mesh_is_shared(&sim->scenario.spec.mesh); /* it would be a part of each lease */
     if (sim->options.story != NULL || sim->run.async || workers < 2 || shared ||
         rand_below(&random, HOARDERS) != 0)
         return 0;

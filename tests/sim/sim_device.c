@@ -47,7 +47,8 @@ enum err __wrap_executor_new(const struct executor_options *options, struct exec
     device->model = options->model;
     device->streamed = options->train->residency.weights == SPEC_STREAMED;
     device->ahead = options->train->residency.prefetch > 0;
-    device->shared = options->mesh != NULL && options->mesh->places > 1;
+    device->shared =
+        (options->mesh != NULL && options->mesh->places > 1) || options->model->ranks > 1;
     device->place = options->place;
     device->weights = malloc(compute_weights_count(compute) * sizeof *device->weights);
     device->gradients = calloc(compute_gradients_count(compute), sizeof *device->gradients);
@@ -130,7 +131,7 @@ static enum err stream_back(struct device *device, const struct executor_hooks *
 enum err device_check_weights(const struct device *device, const struct ticket *ticket,
                               uint32_t unit)
 {
-    const struct computing what = {device->worker, *ticket, device->held, unit};
+    const struct computing what = {device->worker, *ticket, device->held, unit, device->model};
     if (!life_acts())
         return ERR_CANCELLED;
     world.watching = true;

@@ -2,6 +2,7 @@
  * does (worker/executor_acts.c), with the made-up numbers of compute.h. */
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_device.h"
+#include "worker/agent_core.h"
 #include "worker/boundaries.h"
 #include "worker/program/mesh.h"
 
@@ -21,6 +22,7 @@ struct walk {
     uint64_t losses;
     uint32_t pushes[SIM_UNITS_MAX], pushed[SIM_UNITS_MAX]; /* slots */
     bool asked[SIM_UNITS_MAX];
+    uint32_t sequence; /* of the newest collective */
 };
 
 static uint64_t *at(const struct walk *walk, uint64_t *cells, uint32_t unit, uint32_t microbatch)
@@ -57,9 +59,61 @@ static enum err compute(struct walk *walk)
 
 /* ---- weights ---- */
 
-static uint64_t weights_of(const struct walk *walk, uint32_t unit)
+/* What a member of a place gives the others: its share, and what tells whether it computes under
+ * the same try. */
+struct given_part {
+    uint64_t share;
+    uint64_t tries;
+};
+
+/* Of the place that the lane computes at. */
+static uint64_t tries_of(const struct walk *walk)
 {
-    return compute_unit_weights(&world.sim->compute, unit, walk->device->weights);
+    const struct agent *agent = world.sim->workers[walk->device->worker].agent;
+    for (uint32_t i = 0; agent != NULL && i < agent->tickets.count; i++) {
+        const struct agent_ticket *ticket = &agent->tickets.all[i];
+        if (ticket->state == AGENT_TICKET_HELD && ticket->ticket.attempt == walk->ticket->attempt)
+            return ticket->place.tries;
+    }
+    return 0;
+}
+
+/* S6: partial sums pass inside one try only. */
+static enum err take_part(struct walk *walk, const struct given_part *own, uint32_t rank,
+                          struct given_part *ret_part)
+{
+    const struct executor_part name = {walk->sequence, 1, rank};
+    TRY(walk->hooks->take_part(walk->hooks->context, &name, ret_part, sizeof *ret_part));
+    if (!life_acts())
+        return ERR_CANCELLED;
+    if (own->tries != 0 && ret_part->tries != own->tries)
+        sim_violated(world.sim, 23, "w%u takes a part of try %llu under try %llu",
+                     walk->device->worker, (unsigned long long)ret_part->tries,
+                     (unsigned long long)own->tries);
+    return ERR_OK;
+}
+
+/* The members of a place add what each has of the unit. */
+static enum err weights_of(struct walk *walk, uint32_t unit, uint64_t *ret_weights)
+{
+    const struct model *model = walk->device->model;
+    struct given_part own = {.tries = tries_of(walk)}, other;
+    own.share = compute_unit_share(&world.sim->compute, unit, model, walk->device->weights);
+    uint64_t sum = own.share;
+    if (model->ranks > 1) {
+        TRY(spend_due(walk));
+        walk->sequence++;
+        TRY(walk->hooks->give_part(walk->hooks->context, walk->sequence, 1, &own, sizeof own));
+        faults_spring(world.sim, TRAP_PART, walk->device->worker);
+    }
+    for (uint32_t rank = 0; rank < model->ranks; rank++) {
+        if (rank == model->rank)
+            continue;
+        TRY(take_part(walk, &own, rank, &other));
+        sum += other.share;
+    }
+    *ret_weights = compute_unit_of_shares(unit, sum);
+    return life_acts() ? ERR_OK : ERR_CANCELLED;
 }
 
 static enum err ask(struct walk *walk, struct program_row row)
@@ -109,7 +163,7 @@ static enum err send(struct walk *walk, struct program_row row, enum executor_wa
                      const uint64_t *bits)
 {
     struct executor_value value = value_of(walk, row, way);
-    const struct value_name name = boundaries_name(walk->ticket, &value);
+    const struct value_name name = boundaries_name(walk->ticket, walk->device->model->rank, &value);
     TRY(spend_due(walk));
     handed_given(world.sim, walk->device->worker, &name, *bits);
     TRY(walk->hooks->send(walk->hooks->context, &value, bits));
@@ -123,7 +177,7 @@ static enum err receive(struct walk *walk, struct program_row row, enum executor
                         uint64_t *ret_bits)
 {
     struct executor_value value = value_of(walk, row, way);
-    const struct value_name name = boundaries_name(walk->ticket, &value);
+    const struct value_name name = boundaries_name(walk->ticket, walk->device->model->rank, &value);
     TRY(spend_due(walk));
     TRY(walk->hooks->receive(walk->hooks->context, &value, ret_bits));
     if (!life_acts())
@@ -141,12 +195,13 @@ static enum err forward(struct walk *walk, struct program_row row)
     const struct ticket *ticket = walk->ticket;
     uint64_t *input = at(walk, walk->inputs, row.unit, row.microbatch);
     uint64_t *output = at(walk, walk->inputs, row.unit + 1, row.microbatch);
-    uint64_t slot = node_first(ticket->node) + program_slot(&walk->program, row);
+    uint64_t slot = node_first(ticket->node) + program_slot(&walk->program, row), weights;
+    TRY(weights_of(walk, row.unit, &weights));
     if (ticket->kind == TICKET_TRAIN)
         slot += ticket->step * world.sim->scenario.spec.train.slots;
     if (row.unit == 0)
         *input = compute_sample(ticket->kind, slot, row.microbatch % walk->slot_microbatches);
-    *output = compute_forward(weights_of(walk, row.unit), *input);
+    *output = compute_forward(weights, *input);
     if (is_last(walk, row.unit))
         *at(walk, walk->doutputs, row.unit, row.microbatch) = *output;
     if (row.act == ACT_E && is_last(walk, row.unit))
@@ -158,9 +213,12 @@ static enum err backward(struct walk *walk, struct program_row row)
 {
     uint64_t input = *at(walk, walk->inputs, row.unit, row.microbatch);
     uint64_t doutput = *at(walk, walk->doutputs, row.unit, row.microbatch);
-    if (row.act != ACT_W && row.unit > 0)
+    uint64_t weights;
+    if (row.act != ACT_W && row.unit > 0) {
+        TRY(weights_of(walk, row.unit, &weights));
         *at(walk, walk->doutputs, row.unit - 1, row.microbatch) =
-            compute_backward(weights_of(walk, row.unit), input, doutput);
+            compute_backward(weights, input, doutput);
+    }
     if (row.act != ACT_I)
         *bits_of(walk, row) = compute_add(*bits_of(walk, row), input, doutput);
     return compute(walk);

@@ -16,7 +16,7 @@ static void run(struct life *life)
     struct sim *sim = life->sim;
     char name[16], address[24];
     const struct logger logger = {.level = LOG_LEVEL_DEBUG};
-    bool shared = sim->scenario.spec.mesh.stages > 1;
+    bool shared = spec_mesh_is_shared(&sim->scenario.spec.mesh);
     const struct worker_config config = {
         .coordinator = SIM_COORDINATOR_ADDRESS,
         .name = name,

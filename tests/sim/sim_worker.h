@@ -19,6 +19,12 @@ struct early_want {
     struct value_name name;
 };
 
+/* What the coordinator gave it. */
+struct granted_seat {
+    uint64_t member, attempt;
+    uint32_t tries;
+};
+
 struct sim_worker {
     uint32_t index;
     struct process process;
@@ -36,8 +42,9 @@ struct sim_worker {
     } heartbeat;                                 /* the newest */
     /* In a mesh (watch_places.c). */
     const struct agent *agent; /* as its loop waited last; NULL: it has not yet */
-    uint32_t lease_count, early_count;
+    uint32_t lease_count, seat_count, early_count;
     struct ticket leases[SIM_LEASES_MAX];
+    struct granted_seat seats[SIM_LEASES_MAX];
     struct early_want early[SIM_EARLY_MAX];
     struct places older; /* of the newest notice */
     struct peer older_peers[WIRE_PLACES_MAX];

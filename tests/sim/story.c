@@ -202,7 +202,8 @@ void story_scenario(const struct story *story, struct scenario *ret_scenario)
                                       .logits_bytes_max = 1 << 20,
                                       .precision = SPEC_FP32,
                                       .node_slots = 1};
-    spec->mesh = (struct spec_mesh){.stages = story->stages, .schedule = SCHEDULE_1F1B, .runs = 1};
+    spec->mesh = (struct spec_mesh){
+        .stages = story->stages, .ranks = 1, .schedule = SCHEDULE_1F1B, .runs = 1};
     spec->consistency = (struct spec_consistency){.kind = SPEC_SYNC};
     spec->optimizer = (struct spec_optimizer){.kind = SPEC_SGD, .lr = 0.01};
     spec->checkpoint.every_steps = story->checkpoint_every;

@@ -166,7 +166,7 @@ static void check_lease(struct sim *sim, const struct coordinator *core, const s
 {
     const struct run *run = &core->run;
     const struct leases *leases = &run->tickets.leases;
-    uint32_t able = core->members.count / (run->gangs.places > 0 ? run->gangs.places : 1);
+    uint32_t able = core->members.count / (run->gangs.seats > 0 ? run->gangs.seats : 1);
     uint32_t share = run->settings.slots / (able > 0 ? able : 1);
     if (lease->kind == TICKET_TRAIN && run->settings.node_slots == 0 && !lease->audit &&
         !lease->speculative && lease->slots > (share > 0 ? share : 1))
@@ -193,7 +193,7 @@ static uint64_t overdue_ms(const struct tickets *tickets, const struct lease *le
          other = leases_before(&tickets->leases, other))
         if (other->kind == lease->kind && other->step == lease->step &&
             other->node.level == lease->node.level && other->node.index == lease->node.index) {
-            bool renewed = world.sim->scenario.spec.mesh.stages > 1 &&
+            bool renewed = spec_mesh_is_shared(&world.sim->scenario.spec.mesh) &&
                            other->granted_ms >= lease->granted_ms; /* a place was filled since */
             if (other->doubted || renewed)
                 return 0;
@@ -214,17 +214,17 @@ static void check_second(struct sim *sim, const struct tickets *tickets, const s
                      (unsigned long long)lease->step);
 }
 
-/* In a mesh a gang has the lease: its places are empty, or those of members who know of it. */
+/* In a mesh a gang has the lease: its seats are empty, or those of members who know of it. */
 static void check_gang(struct sim *sim, struct coordinator *core, const struct gang *gang)
 {
-    for (uint32_t stage = 0; stage < core->run.gangs.places; stage++) {
-        uint64_t id = gang->places[stage].member;
+    for (uint32_t seat = 0; seat < core->run.gangs.seats; seat++) {
+        uint64_t id = gang->seats[seat].member;
         const struct member *member = id != 0 ? members_find(&core->members, id) : NULL;
         bool knows = false;
         for (uint32_t i = 0; member != NULL && i < WIRE_LEASES_MAX; i++)
             knows = knows || member->leases[i] == gang->ticket.attempt;
-        if (id != 0 && (!knows || member->stage != stage))
-            sim_violated(sim, 17, "place %u of step %llu is whose who has not got it", stage,
+        if (id != 0 && (!knows || member->seat != seat))
+            sim_violated(sim, 17, "seat %u of step %llu is whose who has not got it", seat,
                          (unsigned long long)gang->ticket.step);
     }
 }

@@ -80,7 +80,7 @@ static uint64_t attempt_given(struct coordinator *core, const struct acquire_req
     if (member == NULL || member->sequence != request->sequence || member->ticket.attempt == 0)
         return 0;
     const struct lease *lease = tickets_find(&core->run.tickets, member->ticket.attempt);
-    bool holds = core->run.gangs.places == 0 || places_hold(&core->run, member);
+    bool holds = core->run.gangs.seats == 0 || places_hold(&core->run, member);
     return lease != NULL && holds ? lease->attempt : 0;
 }
 
@@ -149,7 +149,7 @@ struct share {
 static struct share share_of(const struct ticket *ticket, const struct place *place)
 {
     struct share share;
-    int at = place->stages > 1
+    int at = place_is_shared(place)
                  ? snprintf(share.text, sizeof share.text, "stage %u of ", place->stage)
                  : 0;
     snprintf(share.text + at, sizeof share.text - (size_t)at, "slot %u", ticket->node.index);

@@ -31,15 +31,46 @@ static struct sim_worker *worker_of(struct sim *sim, struct coordinator *core, u
 
 /* ---- the coordinator ---- */
 
+REAL(void, send_ticket, struct coordinator *coordinator, struct member *member);
+
+void __wrap_send_ticket(struct coordinator *coordinator, struct member *member)
+{
+    struct sim_worker *worker = life_acts() ? worker_of(world.sim, coordinator, member->id) : NULL;
+    const struct gang *gang = gangs_find(&coordinator->run.gangs, member->ticket.attempt);
+    if (worker != NULL && gang != NULL)
+        worker->seats[worker->seat_count++ % SIM_LEASES_MAX] = (struct granted_seat){
+            member->id, member->ticket.attempt, gang->seats[member->seat].tries};
+    __real_send_ticket(coordinator, member);
+}
+
+/* S6: who has a seat was given it under the place's try. */
+static void check_tries(struct sim *sim, struct coordinator *core, const struct gang *gang)
+{
+    for (uint32_t i = 0; i < core->run.gangs.seats; i++) {
+        const struct gang_seat *seat = &gang->seats[i];
+        const struct sim_worker *worker = worker_of(sim, core, seat->member);
+        uint32_t tries = seat->tries;
+        for (uint32_t k = 0; worker != NULL && k < SIM_LEASES_MAX; k++) {
+            const struct granted_seat *granted =
+                &worker->seats[(worker->seat_count + k) % SIM_LEASES_MAX]; /* the newest last */
+            if (granted->member == seat->member && granted->attempt == gang->ticket.attempt)
+                tries = granted->tries;
+        }
+        if (tries != seat->tries)
+            sim_violated(sim, 23, "w%u computes under try %u of a place whose try is %u",
+                         worker->index, tries, seat->tries);
+    }
+}
+
 /* S3: a member keeps what it produced until the lease is over. */
 static void check_kept(struct sim *sim, struct coordinator *core, const struct gang *gang)
 {
-    for (uint32_t stage = 0; stage < core->run.gangs.places; stage++) {
-        const struct gang_place *place = &gang->places[stage];
-        const struct sim_worker *worker = place->done ? worker_of(sim, core, place->member) : NULL;
+    for (uint32_t i = 0; i < core->run.gangs.seats; i++) {
+        const struct gang_seat *seat = &gang->seats[i];
+        const struct sim_worker *worker = seat->done ? worker_of(sim, core, seat->member) : NULL;
         const struct agent *agent = worker != NULL ? worker->agent : NULL;
         if (agent != NULL && agent_is_member(agent) && !agent->member.leaving &&
-            agent->member.member == place->member &&
+            agent->member.member == seat->member &&
             !agent_leases_has(&agent->leases, gang->ticket.attempt))
             sim_violated(sim, 23, "w%u has forgotten step %llu slot %u, whose lease goes on",
                          worker->index, (unsigned long long)gang->ticket.step,
@@ -94,6 +125,8 @@ void places_check(struct sim *sim, struct coordinator *core)
     const struct gangs *gangs = &core->run.gangs;
     for (uint32_t i = 0; i < gangs->count; i++)
         check_kept(sim, core, gangs->list[i]);
+    for (uint32_t i = 0; i < gangs->count; i++)
+        check_tries(sim, core, gangs->list[i]);
     check_room(sim, core);
 }
 
@@ -122,7 +155,7 @@ void places_check_lanes(struct sim *sim, const struct sim_worker *worker)
     for (uint32_t i = 0; i < tickets->count; i++) {
         const struct agent_ticket *waiting = &tickets->all[i], *younger;
         if (waiting->state != AGENT_TICKET_HELD || waiting->compute_begun ||
-            waiting->place.stages <= 1 || !agent_is_member(worker->agent))
+            !place_is_shared(&waiting->place) || !agent_is_member(worker->agent))
             continue;
         younger = youngest_computed(tickets, waiting);
         if (younger != NULL && ticket_is_older(&waiting->ticket, &younger->ticket))

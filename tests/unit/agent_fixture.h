@@ -16,6 +16,7 @@ struct agent_fixture {
     bool async;
     bool streamed;
     bool tied;             /* three units, the first and the last of which share a parameter */
+    bool cut;              /* three units, in two pieces */
     struct spec_mesh mesh; /* of the run */
     uint32_t leases;       /* in it, at a time; */
     uint32_t lanes[2];     /* by stage, of two */
@@ -40,6 +41,8 @@ static const struct spec_model tied = {.kind = SPEC_GPT,
                                        .context = 4,
                                        .vocabulary = 16,
                                        .tensor_max = 1};
+static const struct spec_model cut = {
+    .kind = SPEC_MLP, .sizes_count = 4, .sizes = {64, 256, 128, 128}, .pieces = 2, .tensor_max = 2};
 static const struct spec_model large = {
     .kind = SPEC_MLP, .sizes_count = 2, .sizes = {4096, 1024}, .tensor_max = 1};
 
@@ -199,9 +202,9 @@ static inline void agent_set_up(struct agent_fixture *f)
 {
     f->now_ms = 1000;
     f->member = 40;
-    assert_int_equal(model_init(&f->model, f->large ? &large : (f->tied ? &tied : &small), NULL),
-                     ERR_OK);
-    assert_in_range(f->model.chunks_count, f->large ? 34 : 5, f->large || f->tied ? 64 : 5);
+    const struct spec_model *model = f->large ? &large : f->tied ? &tied : f->cut ? &cut : &small;
+    assert_int_equal(model_init(&f->model, model, NULL), ERR_OK);
+    assert_in_range(f->model.chunks_count, f->large ? 34 : 5, model != &small ? 64 : 5);
     f->chunk_servers = calloc(f->model.chunks_count, sizeof *f->chunk_servers);
     assert_non_null(f->chunk_servers);
     for (uint32_t c = 0; c < f->model.chunks_count; c++)

@@ -32,6 +32,7 @@ struct coordinator_fixture {
     double audit;
     bool async;
     bool staged;           /* two places: each pushes one of two chunks */
+    uint32_t ranks;        /* members of each of them; 0: 1 */
     uint32_t leases;       /* that a member shares: with a delay of one less; 0: 1 */
     bool halves;           /* … of the left half of a node, and the other one of the right half */
     bool stops;            /* an earlier coordinator was told to stop it */
@@ -61,6 +62,7 @@ static const struct map_parameter parameters[] = {
 static const struct coordinator_place stages[] = {
     {.range_count = 1, .ranges = {{{0, 1}, {0, 1}}}},
     {.range_count = 2, .ranges = {{{1, 1}, {0, 1}}, {{0, 1}, {1, 1}}}}};
+static const uint8_t chunk_ranks[] = {0, 1, 0};
 static const struct coordinator_place half_stages[] = {
     {.range_count = 2, .ranges = {{{0, 1}, {0, 1}}, {{1, 1}, {0, 1}}}, .right_first = 1},
     {.range_count = 2, .ranges = {{{1, 1}, {0, 1}}, {{0, 1}, {0, 1}}}, .right_first = 1}};
@@ -380,6 +382,8 @@ static inline void coordinator_set_up(struct coordinator_fixture *f)
     f->run.cut_every = f->cut_every;
     f->run.audit = f->audit;
     f->run.place_count = f->staged ? 2 : 0;
+    f->run.place_ranks = f->ranks;
+    f->run.chunk_ranks = f->ranks > 1 ? chunk_ranks : NULL;
     f->run.place_leases = f->leases;
     f->run.delay = f->leases > 0 ? f->leases - 1 : f->run.delay;
     f->run.places = f->halves ? half_stages : stages;

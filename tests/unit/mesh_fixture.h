@@ -59,7 +59,7 @@ static inline struct value_name mesh_name(const struct mesh_fixture *f, uint32_t
                                           uint32_t microbatch)
 {
     const struct executor_value value = {EXECUTOR_FORWARD, boundary, 0, microbatch, 8};
-    return boundaries_name(&f->ticket, &value);
+    return boundaries_name(&f->ticket, 0, &value);
 }
 
 #endif

@@ -1,4 +1,5 @@
 /* A worker in a mesh: a place of a ticket, the lease that it belongs to, and who else computes there. */
+#include "common/model/pieces.h"
 #include "tests/unit/agent_fixture.h"
 
 enum { ATTEMPT = 9, NEIGHBOUR = 70 };
@@ -580,6 +581,83 @@ TEST_F(s3_a_ticket_ends_with_the_lease_that_an_answer_does_not_name, agent, TWO_
     assert_int_equal(count(f, AGENT_CANCEL), 1);
     expect_kept(f, 1);
     assert_int_equal(count(f, AGENT_COMPLETE), 0);
+}
+
+/* ---- several members to a place (S6) ---- */
+
+#define TWO_RANKS                                                                                  \
+    .cut = true, .mesh = {.stages = 1, .ranks = 2, .schedule = SCHEDULE_1F1B, .runs = 1}
+
+/* A lease of one place, as that member of it. */
+static void rank_lease(struct lease *lease, const struct agent_fixture *f, uint32_t rank)
+{
+    lease_make(lease, f, 0, ATTEMPT);
+    lease->reply.place = (struct place){.stages = 1, .rank = rank, .ranks = 2, .tries = 1};
+    lease->reply.ticket.chunks = (struct number_range){0, f->model.chunks_count};
+    for (uint32_t i = 0; i < 2; i++)
+        lease->peers[i] =
+            (struct peer){.rank = i, .tries = 1, .member = i == rank ? f->member : NEIGHBOUR};
+}
+
+TEST_F(a_member_of_a_place_pulls_and_pushes_its_pieces, agent, TWO_RANKS)
+{
+    struct lease lease;
+    uint64_t sequence = start(f).sequence;
+    rank_lease(&lease, f, 1);
+    answered(f, sequence, &lease);
+    placed(f);
+    uint32_t pulled = 0, pushed = 0, held = 0, own = 0;
+    for (uint32_t c = 0; c < f->model.chunks_count; c++) {
+        bool is_loss = f->model.chunks[c].parameter == f->model.loss_parameter;
+        held += !is_loss && pieces_rank_holds(&f->model, c, 1, 2) ? 1 : 0;
+        own += pieces_chunk_rank(&f->model, c, 2) == 1 ? 1 : 0;
+    }
+    for (uint32_t i = 0; i < count(f, AGENT_PULL); i++)
+        for (uint32_t c = 0; c < seen(f, AGENT_PULL, i)->pull.chunk_count; c++, pulled++)
+            assert_true(pieces_rank_holds(&f->model, seen(f, AGENT_PULL, i)->pull.chunks[c], 1, 2));
+    assert_true(own > 0 && own < held && held < f->model.chunks_count);
+    assert_int_equal(pulled, held);
+    pull_all(f);
+    for (uint32_t unit = 1; unit < 2; unit++) { /* the layer */
+        gradient(f, unit, lease.reply.ticket.node);
+        for (uint32_t i = 0; i < count(f, AGENT_PUSH); i++)
+            for (uint32_t e = 0; e < seen(f, AGENT_PUSH, i)->push.entry_count; e++, pushed++)
+                assert_int_equal(
+                    pieces_chunk_rank(&f->model, seen(f, AGENT_PUSH, i)->push.entries[e].chunk, 2),
+                    1);
+    }
+    assert_true(pushed > 0);
+}
+
+/* Its place lost another member, and the coordinator was asked for work just then. */
+TEST_F(s6_a_grant_of_the_lease_that_is_computed_begins_it_again, agent, TWO_LEASES(2, 2))
+{
+    struct lease lease;
+    grant_step(f, start(f).sequence, &lease, 1, 0);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    placed(f);
+    lease.reply.place.tries = 2;
+    lease.reply.places.number = 3;
+    lease.kept[0] = ATTEMPT + 1;
+    lease.reply.lease_count = 1;
+    answered(f, sequence, &lease);
+    assert_int_equal(count(f, AGENT_CANCEL), 1);
+    assert_int_equal(seen(f, AGENT_CANCEL, 0)->lane, 0);
+    assert_int_equal(count(f, AGENT_COMPLETE), 0);
+    assert_int_equal(seen(f, AGENT_LEASE, 0)->place.tries, 2);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->lane, 1);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->place.tries, 2);
+    assert_int_equal(count(f, AGENT_ACQUIRE), 1); /* it may have another one beside it */
+}
+
+TEST_F(a_place_of_other_ranks_is_not_computed, agent, TWO_RANKS)
+{
+    struct lease lease;
+    uint64_t sequence = start(f).sequence;
+    rank_lease(&lease, f, 0);
+    lease.reply.place.ranks = 4;
+    answered(f, sequence, &lease);
+    assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_SPEC_DIFFERS);
 }
 
 /* The wire brings a version once, whatever number of lanes computes on it. */

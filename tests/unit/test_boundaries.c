@@ -24,7 +24,7 @@ static struct value_name name_of(const struct ticket *ticket, const struct progr
     const struct executor_value value = {
         is_way(row.act, VALUE_FORWARD) ? EXECUTOR_FORWARD : EXECUTOR_BACKWARD, row.unit + behind,
         program_slot(program, row), row.microbatch % microbatches, 8};
-    return boundaries_name(ticket, &value);
+    return boundaries_name(ticket, 0, &value);
 }
 
 /* Each row of the program that sends or receives is a value that passes from or to its place. */
@@ -75,7 +75,8 @@ TEST(what_a_program_sends_passes_from_its_place_to_the_one_that_receives_it)
         struct program program;
         mesh_set_up(&f);
         boundaries_release(&f.boundaries);
-        f.spec.mesh = (struct spec_mesh){rows[i].places, rows[i].schedule, rows[i].runs, "my.csv"};
+        f.spec.mesh =
+            (struct spec_mesh){rows[i].places, 1, rows[i].schedule, rows[i].runs, "my.csv"};
         if (rows[i].written != NULL)
             snprintf(f.spec.mesh.rows, sizeof f.spec.mesh.rows, "%s", rows[i].written);
         assert_int_equal(boundaries_init(&f.boundaries, &f.spec, &f.model), ERR_OK);

@@ -1,146 +1,5 @@
 /* The coordinator: leases that several members share, each at its own place. */
-#include "tests/unit/coordinator_fixture.h"
-
-enum { PLACES = 2, MEMBERS = 6, JOINED = 5, ASK_MS = 5000 };
-
-/* Members that others reach. */
-struct places_fixture {
-    struct coordinator_fixture c;
-    uint64_t m[MEMBERS];
-    uint64_t sequence[MEMBERS];
-};
-
-static uint64_t join_reached(struct coordinator_fixture *f, const char *name)
-{
-    struct join_request request = join_request();
-    snprintf(request.name, sizeof request.name, "%s", name);
-    snprintf(request.address, sizeof request.address, "%s.net:7", name);
-    request.shown[0] = (uint8_t)name[0];
-    assert_int_equal(ask_to_join(f, &request), ERR_OK);
-    return f->joined.member;
-}
-
-static void places_set_up(struct places_fixture *f)
-{
-    f->c.staged = true;
-    coordinator_set_up(&f->c);
-    for (uint32_t i = 0; i < JOINED; i++)
-        f->m[i] = join_reached(&f->c, (const char *[]){"a", "b", "c", "d", "e"}[i]);
-}
-
-static void places_tear_down(struct places_fixture *f)
-{
-    coordinator_tear_down(&f->c);
-}
-
-static void ask(struct places_fixture *f, uint32_t i)
-{
-    assert_int_equal(acquire(&f->c, f->m[i], ++f->sequence[i], ASK_MS), ERR_OK);
-}
-
-/* Member i got a ticket just now. */
-static bool is_answered(const struct places_fixture *f, uint32_t i)
-{
-    for (size_t k = 0; k < f->c.count; k++)
-        if (f->c.seen[k].kind == EFFECT_ANSWER && f->c.seen[k].answer.member == f->m[i])
-            return f->c.seen[k].answer.reply.result == ACQUIRE_TICKET;
-    return false;
-}
-
-/* Member i hears of that lease. */
-static bool hears(const struct places_fixture *f, uint32_t i, uint64_t attempt)
-{
-    for (size_t k = 0; k < f->c.count; k++)
-        if (f->c.seen[k].kind == EFFECT_PLACES && f->c.seen[k].places.member == f->m[i] &&
-            f->c.seen[k].places.attempt == attempt)
-            return true;
-    return false;
-}
-
-static struct places places_now(const struct places_fixture *f, uint64_t attempt,
-                                struct peer *ret_peers)
-{
-    struct places places;
-    coordinator_places(f->c.coordinator, attempt, ret_peers, &places);
-    return places;
-}
-
-/* Its only one. */
-static bool has_lease(const struct places_fixture *f, uint32_t i, uint64_t *ret_attempt)
-{
-    uint64_t attempts[WIRE_LEASES_MAX];
-    uint32_t count = coordinator_leases(f->c.coordinator, f->m[i], attempts);
-    assert_true(count <= 1);
-    *ret_attempt = count > 0 ? attempts[0] : 0;
-    return count > 0;
-}
-
-/* Two ask, and share a lease; the replies are theirs. */
-static void lease(struct places_fixture *f, uint32_t first, uint32_t second,
-                  struct acquire_reply ret_replies[static PLACES])
-{
-    ask(f, first);
-    ask(f, second);
-    ret_replies[0] = answer(&f->c, f->m[first]);
-    ret_replies[1] = answer(&f->c, f->m[second]);
-    assert_int_equal(ret_replies[0].ticket.attempt, ret_replies[1].ticket.attempt);
-}
-
-static void done(struct places_fixture *f, uint32_t i, const struct acquire_reply *reply,
-                 enum err outcome)
-{
-    struct complete_request request = {.member = f->m[i],
-                                       .secret = secret_of(f->m[i]),
-                                       .ticket = reply->ticket,
-                                       .outcome = outcome,
-                                       .place = reply->place};
-    if (reply->place.stage == PLACES - 1 && reply->ticket.kind == TICKET_VALIDATE)
-        request.sample_count = reply->ticket.node.index == 2 ? 1 : 2;
-    assert_int_equal(say_complete(&f->c, &request), ERR_OK);
-}
-
-static void lose(struct places_fixture *f, uint32_t i)
-{
-    coordinator_member_lost(f->c.coordinator, f->c.now_ms, f->m[i], "its machine is gone");
-    look(&f->c);
-}
-
-/* The member's place of that lease. */
-static struct place seat_of(const struct places_fixture *f, const struct acquire_reply *lease,
-                            uint64_t member)
-{
-    struct peer peers[WIRE_PLACES_MAX];
-    const struct places places = places_now(f, lease->ticket.attempt, peers);
-    uint32_t i = 0;
-    while (i < places.peer_count && peers[i].member != member)
-        i++;
-    assert_true(i < places.peer_count);
-    return (struct place){.stage = peers[i].stage, .stages = PLACES, .tries = peers[i].tries};
-}
-
-/* Member i gives its place of that lease up, because member `named` does not answer it. */
-static void wait_in_vain(struct places_fixture *f, const struct acquire_reply *lease, uint32_t i,
-                         uint32_t named)
-{
-    const struct complete_request request = {.member = f->m[i],
-                                             .secret = secret_of(f->m[i]),
-                                             .ticket = sign(lease->ticket, f->m[i]),
-                                             .outcome = ERR_UNREACHABLE,
-                                             .place = seat_of(f, lease, f->m[i]),
-                                             .unreachable = f->m[named]};
-    assert_int_equal(say_complete(&f->c, &request), ERR_OK);
-}
-
-/* Member i is given the same place after the first time; then it asks again. */
-static void fail_twice(struct places_fixture *f, const struct acquire_reply *lease, uint32_t i,
-                       uint32_t named)
-{
-    wait_in_vain(f, lease, i, named);
-    ask(f, i);
-    assert_int_equal(answer(&f->c, f->m[i]).ticket.attempt, lease->ticket.attempt);
-    wait_in_vain(f, lease, i, named);
-    ask(f, i);
-}
+#include "tests/unit/places_fixture.h"
 
 TEST_F(s1_a_node_is_leased_whole_or_to_nobody, places, .c.steps = 4)
 {
@@ -481,36 +340,6 @@ static void lease_copy(struct places_fixture *f, struct acquire_reply ret_first[
     lease(f, 2, 3, ret_copy);
 }
 
-/* That one worker's bits are not the other's. */
-static bool is_contradicted(const struct places_fixture *f, uint32_t i, const char *by)
-{
-    struct coordinator_member member;
-    char worker[32];
-    snprintf(worker, sizeof worker, "worker %s:", by);
-    assert_true(coordinator_member(f->c.coordinator, i, &member));
-    return strstr(member.reason, worker) != NULL;
-}
-
-static bool is_named(const struct places_fixture *f, uint32_t i)
-{
-    struct coordinator_member member;
-    assert_true(coordinator_member(f->c.coordinator, i, &member));
-    return member.reason[0] != 0;
-}
-
-/* A server holds the sums of `first`, and others came from `second`. */
-static void pushes_differ(struct places_fixture *f, const struct acquire_reply *reply,
-                          uint32_t first, uint32_t second)
-{
-    struct server_report wrong = {.kind = SERVER_WRONG_BITS};
-    wrong.wrong_bits.member = f->m[second];
-    wrong.wrong_bits.first_member = f->m[first];
-    wrong.wrong_bits.step = reply->ticket.step;
-    wrong.wrong_bits.node = reply->ticket.node;
-    wrong.wrong_bits.chunk = reply->place.stage;
-    assert_int_equal(report(&f->c, 0, wrong), ERR_OK);
-}
-
 TEST_F(s2_of_two_with_equal_inputs_and_other_outputs_one_is_wrong, places, .c.steps = 4,
        .c.whole_steps = true)
 {
@@ -843,32 +672,6 @@ TEST_F(a_place_that_was_given_up_is_not_given_up_again, places, .c.steps = 4)
 
 /* ---- what was not pushed ---- */
 
-/* A lease passes; those who are there say that they live. */
-static void wait_a_lease(struct places_fixture *f)
-{
-    for (uint32_t half = 0; half < 2; half++) {
-        for (uint32_t i = 0; i < JOINED; i++)
-            assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i]), ERR_OK);
-        tick(&f->c, LEASE_MS / 2);
-    }
-}
-
-/* Server 0 says that the chunk's part lacks the slot. */
-static void say_lack(struct places_fixture *f, struct lack lack)
-{
-    const struct server_command *asked = command(&f->c, 0, SERVER_ASK_MISSING);
-    const uint64_t slots = UINT64_C(1) << lack.slot;
-    struct server_report missing = {.kind = SERVER_MISSING};
-    assert_non_null(asked);
-    missing.missing.generation = f->c.generation;
-    missing.missing.question = asked->ask_missing.question;
-    missing.missing.word_count = 1;
-    missing.missing.slots = &slots;
-    missing.missing.lack_count = 1;
-    missing.missing.lacks = &lack;
-    assert_int_equal(report(&f->c, 0, missing), ERR_OK);
-}
-
 TEST_F(who_completes_a_place_twice_without_its_pushes_is_expelled, places, .c.steps = 4)
 {
     struct acquire_reply replies[PLACES];
@@ -1172,7 +975,7 @@ TEST_F(the_status_has_the_places_of_open_leases, places, .c.steps = 4)
     f->c.now_ms += 5;
     lose(f, 1);
     seat = seat_at(f, 1);
-    assert_true(seat.member == 0 && seat.name[0] == 0 && seat.tries == 1);
+    assert_true(seat.member == 0 && seat.name[0] == 0 && seat.tries == 2);
     assert_int_equal(seat.since_ms, begun_ms + 5);
     f->c.now_ms += 5;
     ask(f, 2);

@@ -201,8 +201,10 @@ TEST_F(streams_to_the_members_of_the_place_are_opened_ahead, place)
 
 TEST_F(values_between_places_come_from_the_member_of_the_same_rank, place)
 {
-    const struct value_name name = mesh_name(&f->mesh, 1, 0);
+    struct value_name name = mesh_name(&f->mesh, 1, 0);
     struct wants_effect effect;
+    assert_int_equal(wants_begin(f->wants, 5000, &name, 8), ERR_NOT_FOUND); /* rank 0's */
+    name.rank = 1;
     assert_int_equal(wants_begin(f->wants, 5000, &name, 8), ERR_OK);
     assert_false(wants_next(f->wants, 5000, &effect)); /* stage 0 has rank 0 alone so far */
     f->mesh.peers[3] = (struct peer){.stage = 0, .rank = 1, .member = 9};

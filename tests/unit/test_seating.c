@@ -14,7 +14,8 @@ struct seating_fixture {
 
 static void seating_set_up(struct seating_fixture *f)
 {
-    f->seating = (struct seating){.unreachable = &f->apart, .places = f->places, .ring = f->ring};
+    f->seating =
+        (struct seating){.unreachable = &f->apart, .seats = f->places, .ranks = 1, .ring = f->ring};
 }
 
 static void seating_tear_down(struct seating_fixture *f)

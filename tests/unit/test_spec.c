@@ -314,6 +314,21 @@ TEST(every_refusal_of_a_setting_names_it)
          "mesh.stage (2) must be 1 when consistency.kind is async, which needs the norm of a "
          "slot's "
          "whole gradient in one worker; sync, delay and ssp do not"},
+        {"mesh: {tensor: 3}\ntrain: {pieces: 4}",
+         "mesh.tensor (3) must be a power of two that divides train.pieces (4)"},
+        {"mesh: {tensor: 4}\ntrain: {pieces: 2}",
+         "mesh.tensor (4) must be a power of two that divides train.pieces (2)"},
+        {"mesh: {tensor: 4, stage: 32}\ntrain: {pieces: 4}",
+         "mesh.stage x mesh.tensor (128) must be at most 64 workers"},
+        {"mesh: {tensor: 2}\ntrain: {pieces: 2}\nconsistency: {kind: async}",
+         "mesh.tensor (2) must be 1 when consistency.kind is async, which needs the norm of a "
+         "slot's whole gradient in one worker; sync, delay and ssp do not"},
+        {"mesh: {tensor: 2}\ntrain: {pieces: 2}\nnumerics: any",
+         "mesh.tensor (2) must be 1 with numerics any: the workers of a place hold the same "
+         "activations, bit for bit"},
+        {"mesh: {tensor: 2}\ntrain: {pieces: 2, audit: 0.1}",
+         "mesh.tensor (2) must be 1 with train.audit: which worker of a place computes wrongly "
+         "nobody can tell"},
         {"consistency: {kind: bsp}",
          "consistency.kind must be one of sync, delay, ssp, async, local, not \"bsp\""},
         {"consistency: {delay: 1}",

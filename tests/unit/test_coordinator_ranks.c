@@ -1,0 +1,153 @@
+/* The coordinator: leases whose places have several members (S6). */
+#include "tests/unit/places_fixture.h"
+
+enum { RANKS = 2, SEATS = PLACES * RANKS };
+
+/* Four ask, a first, and share a lease: seat i is theirs in that order. */
+static void share(struct places_fixture *f, struct acquire_reply ret_replies[static SEATS])
+{
+    for (uint32_t i = 0; i < SEATS; i++)
+        ask(f, i);
+    for (uint32_t i = 0; i < SEATS; i++) {
+        ret_replies[i] = answer(&f->c, f->m[i]);
+        assert_int_equal(ret_replies[i].ticket.attempt, ret_replies[0].ticket.attempt);
+    }
+}
+
+static bool sits(const struct places_fixture *f, uint32_t i, uint64_t attempt)
+{
+    struct peer peers[WIRE_PLACES_MAX];
+    struct places places;
+    coordinator_places(f->c.coordinator, attempt, f->m[i], peers, &places);
+    return places.peer_count > 0;
+}
+
+TEST_F(s6_a_place_has_a_member_for_each_rank, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    struct peer peers[WIRE_PLACES_MAX];
+    for (uint32_t i = 0; i + 1 < SEATS; i++)
+        ask(f, i);
+    assert_false(is_answered(f, 0)); /* S1 */
+    ask(f, SEATS - 1);
+    for (uint32_t i = 0; i < SEATS; i++) {
+        replies[i] = answer(&f->c, f->m[i]);
+        assert_int_equal(replies[i].place.stages, PLACES);
+        assert_int_equal(replies[i].place.ranks, RANKS);
+        assert_int_equal(replies[i].place.stage, i / RANKS);
+        assert_int_equal(replies[i].place.rank, i % RANKS);
+        assert_int_equal(replies[i].place.tries, 1);
+        assert_true(ticket_names(&replies[i].ticket, i / RANKS, 0));
+    }
+    struct places places = places_now(f, replies[0].ticket.attempt, peers);
+    assert_int_equal(places.peer_count, SEATS);
+    assert_true(peers[3].stage == 1 && peers[3].rank == 1 && peers[3].member == f->m[3]);
+    for (uint32_t i = SEATS; i-- > 0;) {
+        assert_true(sits(f, 0, replies[0].ticket.attempt));
+        done(f, i, &replies[i], ERR_OK);
+    }
+    assert_false(sits(f, 0, replies[0].ticket.attempt));
+}
+
+TEST_F(s6_a_loss_ends_the_whole_place_and_gives_a_new_try, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    uint64_t attempt = replies[0].ticket.attempt;
+    done(f, 0, &replies[0], ERR_OK);
+    lose(f, 1);
+    assert_true(hears(f, 0, attempt) &&
+                !sits(f, 0, attempt)); /* over for it, although it was done */
+    assert_true(hears(f, 2, attempt) && sits(f, 2, attempt));
+    ask(f, 0);
+    const struct acquire_reply again = answer(&f->c, f->m[0]);
+    ask(f, 4);
+    const struct acquire_reply other = answer(&f->c, f->m[4]);
+    assert_true(again.ticket.attempt == attempt && other.ticket.attempt == attempt);
+    assert_true(again.place.stage == 0 && again.place.rank == 0 && again.place.tries == 2);
+    assert_true(other.place.stage == 0 && other.place.rank == 1 && other.place.tries == 2);
+    done(f, 0, &replies[0], ERR_OK); /* of the try before: it changes nothing */
+    done(f, 2, &replies[2], ERR_OK);
+    done(f, 3, &replies[3], ERR_OK);
+    done(f, 4, &other, ERR_OK);
+    assert_true(sits(f, 4, attempt));
+    done(f, 0, &again, ERR_OK);
+    assert_false(sits(f, 4, attempt));
+}
+
+/* Also while the place waits for a member. */
+TEST_F(s6_each_loss_gives_a_new_try, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    lose(f, 4);
+    lose(f, 1);
+    ask(f, 0);
+    assert_int_equal(answer(&f->c, f->m[0]).place.tries, 2);
+    lose(f, 0);
+    f->m[0] = join_reached(&f->c, "f");
+    f->m[1] = join_reached(&f->c, "g");
+    f->sequence[0] = f->sequence[1] = 0;
+    ask(f, 0);
+    assert_int_equal(answer(&f->c, f->m[0]).place.tries, 3);
+    ask(f, 1);
+    assert_int_equal(answer(&f->c, f->m[1]).place.tries, 3);
+    assert_true(sits(f, 2, replies[0].ticket.attempt)); /* of the other place, which goes on */
+    assert_int_equal(answer(&f->c, f->m[1]).ticket.attempt, replies[0].ticket.attempt);
+}
+
+TEST_F(s6_who_gives_its_seat_up_ends_the_place, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    done(f, 3, &replies[3], ERR_BUSY);
+    assert_false(sits(f, 2, replies[0].ticket.attempt));
+    assert_true(sits(f, 0, replies[0].ticket.attempt));
+}
+
+TEST_F(s7_members_of_a_place_that_failed_twice_do_not_share_one, places, .c.steps = 4,
+       .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        wait_in_vain(f, replies, 1, 0);
+        ask(f, 0);
+        ask(f, 1);
+        assert_int_equal(is_answered(f, 1), turn == 0);
+    }
+    ask(f, 4);
+    assert_int_equal(answer(&f->c, f->m[4]).place.rank, 1);
+}
+
+TEST_F(who_did_not_push_is_told_by_the_chunks_rank, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    for (uint32_t turn = 1; turn <= 2; turn++) {
+        share(f, replies);
+        for (uint32_t i = 0; i < SEATS; i++)
+            done(f, i, &replies[i], ERR_OK);
+        wait_a_lease(f);
+        say_lack(f, (struct lack){.chunk = 1});
+        assert_true((seen(&f->c, EFFECT_EXPEL) != NULL) == (turn == 2));
+    }
+    assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[3]); /* rank 1 of the second place */
+}
+
+/* What one gives depends on what the others of its place gave. */
+TEST_F(nobody_is_named_for_wrong_bits, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    pushes_differ(f, &replies[0], 0, 4);
+    for (uint32_t i = 0; i < JOINED; i++)
+        assert_false(is_named(f, i));
+}
+
+TEST_F(whom_the_run_waits_for_is_said, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    for (uint32_t i = 2; i < JOINED; i++)
+        lose(f, i);
+    assert_string_equal(status(&f->c).reason,
+                        "2 stages of 2 workers each need 4 that others reach; there are 2");
+}
