@@ -144,7 +144,7 @@ static bool has_weights(const struct agent_lane *lane, const struct ticket *tick
 }
 
 /* Of the free lanes the one that has the weights, else the one whose weights are the oldest. All
- * lanes that are used are of one stage. */
+ * lanes that are used are of one stage and rank: their executors are made and freed together. */
 static struct agent_lane *free_lane(struct agent_tickets *tickets,
                                     const struct agent_ticket *ticket)
 {
@@ -153,7 +153,7 @@ static struct agent_lane *free_lane(struct agent_tickets *tickets,
     for (uint32_t i = 0; i < AGENT_LANES_MAX; i++) {
         struct agent_lane *lane = &tickets->lanes[i];
         bool used = lane->computing || lane->ticket != NULL;
-        if (used && lane->stage != ticket->place.stage)
+        if (used && (lane->stage != ticket->place.stage || lane->rank != ticket->place.rank))
             return NULL; /* what is over ends first */
         if (used || i >= count)
             continue;
@@ -180,6 +180,7 @@ void agent_tickets_compute(struct agent_tickets *tickets, struct agent_ticket *t
     tickets->lanes[lane] = (struct agent_lane){.computing = true,
                                                .ticket = ticket,
                                                .stage = ticket->place.stage,
+                                               .rank = ticket->place.rank,
                                                .generation = ticket->ticket.generation,
                                                .version = ticket->ticket.version};
     ticket->compute_begun = true;
@@ -244,6 +245,7 @@ void agent_tickets_end(struct agent_tickets *tickets, struct agent_ticket *ticke
         .place = ticket->place,
         .boundary_count = ticket->result.sums.count,
         .boundaries = ticket->result.sums.list,
+        .replicated = ticket->result.replicated,
     };
     leave_lane(tickets, ticket);
 }

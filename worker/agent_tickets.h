@@ -35,7 +35,7 @@ struct agent_lane {
     bool computing;              /* its executor runs … */
     struct agent_ticket *ticket; /* … for this ticket; NULL: there is none, or it is over */
     bool cancel_due;
-    uint32_t stage;               /* this and the next: of its newest ticket */
+    uint32_t stage, rank;         /* this and the next: of its newest ticket */
     uint64_t generation, version; /* of the weights */
 };
 

@@ -650,6 +650,29 @@ TEST_F(s6_a_grant_of_the_lease_that_is_computed_begins_it_again, agent, TWO_LEAS
     assert_int_equal(count(f, AGENT_ACQUIRE), 1); /* it may have another one beside it */
 }
 
+/* The executors of all lanes are those of one rank: they are made again when nobody computes. */
+TEST_F(s6_a_seat_of_another_rank_waits_for_what_is_computed, agent, TWO_RANKS, .leases = 2,
+       .lanes = {2})
+{
+    struct lease lease;
+    uint64_t sequence = start(f).sequence;
+    rank_lease(&lease, f, 0);
+    answered(f, sequence, &lease);
+    sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    placed(f);
+    rank_lease(&lease, f, 1);
+    lease.reply.place.tries = 2;
+    lease.reply.places.number = 3;
+    lease.kept[0] = ATTEMPT;
+    lease.reply.lease_count = 1;
+    answered(f, sequence, &lease);
+    assert_int_equal(count(f, AGENT_CANCEL), 1);
+    assert_int_equal(count(f, AGENT_COMPUTE), 0);
+    agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_CANCELLED});
+    look(f);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->place.rank, 1);
+}
+
 TEST_F(a_place_of_other_ranks_is_not_computed, agent, TWO_RANKS)
 {
     struct lease lease;
