@@ -477,6 +477,9 @@ struct complete_request {
     uint32_t boundary_count;
     const struct boundary_sum *boundaries;
     bool again; /* an earlier one was not answered: when this comes does not tell what it took */
+    /* outcome OK, of a place of several members: the sum of the digests of those gradients that each
+     * of them has (worker/replicated.h); 0: not said */
+    uint64_t replicated;
 };
 
 struct samples_request {

@@ -95,6 +95,7 @@ struct agent_result {
     uint64_t blamed; /* the member that an error of peers_take() is about; 0: none */
     uint32_t lane;
     struct boundary_sums sums; /* in a mesh */
+    uint64_t replicated;       /* mesh.tensor: the sum of replicated_add(); 0: there is none */
 };
 
 #endif

@@ -348,6 +348,19 @@ static void check_event(const struct worker *worker, const struct worker_event *
     }
 }
 
+static void on_computed(struct worker *worker, const struct worker_event *event)
+{
+    struct agent_result result = event->computed.result;
+    result.replicated = worker->lanes[event->lane].replicated;
+    note_failure(worker, &result);
+    if (result.err == ERR_OK)
+        worker_meter_add(worker, &event->computed.place, &event->computed.cost);
+    if (event->lane == 0)
+        push_cost_computed(&worker->push_cost, event->computed.compute_ms);
+    note_graphs(worker, event->lane);
+    agent_computed(worker->agent, worker_now_ms(), &result);
+}
+
 static void on_event(struct worker *worker, const struct worker_event *event)
 {
     check_event(worker, event);
@@ -389,16 +402,11 @@ static void on_event(struct worker *worker, const struct worker_event *event)
         agent_asked(worker->agent, worker_now_ms(), event->lane, event->unit);
         break;
     case EVENT_GRADIENT:
+        ignore(worker_compute_replicated(worker, event->lane, event->unit, event->node));
         agent_gradient(worker->agent, worker_now_ms(), event->lane, event->unit, event->node);
         break;
     case EVENT_COMPUTED:
-        note_failure(worker, &event->computed.result);
-        if (event->computed.result.err == ERR_OK)
-            worker_meter_add(worker, &event->computed.place, &event->computed.cost);
-        if (event->lane == 0)
-            push_cost_computed(&worker->push_cost, event->computed.compute_ms);
-        note_graphs(worker, event->lane);
-        agent_computed(worker->agent, worker_now_ms(), &event->computed.result);
+        on_computed(worker, event);
         break;
     case EVENT_SIGNAL:
         on_signal(worker, event->signal);

@@ -276,6 +276,7 @@ void worker_compute_begin(struct worker *worker, uint32_t number, const struct t
     struct worker_lane *lane = &worker->lanes[number];
     const struct worker_task task = {*ticket, *place, worker->member, worker->secret};
     units_reset(lane);
+    lane->replicated = 0;
     worker->ticket_ms = worker_now_ms();
     if (number == 0)
         push_cost_begin(&worker->push_cost, UINT32_C(1) << ticket->node.level);
@@ -301,6 +302,15 @@ void worker_compute_ready(struct worker *worker, uint32_t number, uint32_t unit)
     struct units *units = &worker->lanes[number].units;
     check(unit < worker->run.model.units_count);
     say(units, &units->ready[unit]);
+}
+
+enum err worker_compute_replicated(struct worker *worker, uint32_t number, uint32_t unit,
+                                   struct node node)
+{
+    struct worker_run *run = &worker->run;
+    return run->share.ranks > 1 ? replicated_add(&run->replicated, run->executors[number], unit,
+                                                 node, &worker->lanes[number].replicated)
+                                : ERR_OK;
 }
 
 void worker_compute_acked(struct worker *worker, uint32_t number, uint32_t unit)

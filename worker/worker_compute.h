@@ -19,6 +19,10 @@ void worker_compute_begin(struct worker *worker, uint32_t lane, const struct tic
                           const struct place *place);
 void worker_compute_ready(struct worker *worker, uint32_t lane, uint32_t unit);
 void worker_compute_acked(struct worker *worker, uint32_t lane, uint32_t unit);
+/* The unit's gradient is final: adds what each member of the place has of it (worker/replicated.h).
+ * Before anybody hears so. ERR_IO: the device has failed; the compute ends with that, too. */
+enum err worker_compute_replicated(struct worker *worker, uint32_t lane, uint32_t unit,
+                                   struct node node) MUST_USE;
 void worker_compute_cancel(struct worker *worker, uint32_t lane);
 
 /* The lane's thread waits for a value (peers_options): others may compute. */

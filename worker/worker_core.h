@@ -109,6 +109,7 @@ struct worker_lane {
     struct thread compute;
     struct inbox *tickets; /* into its thread */
     struct units units;
+    uint64_t replicated;         /* the main thread's: of the ticket at hand (replicated.h) */
     const struct ticket *ticket; /* this and the rest: the thread's; the one at hand */
     bool waits;                  /* it has given its turn back */
     uint64_t blamed;             /* whom the newest value did not come from */

@@ -148,6 +148,8 @@ static enum err open_all(const struct describe_reply *description,
     for (uint32_t stage = 0; stage < run->mesh.places; stage++)
         if (worker_run_lanes(run, stage) > run->lanes)
             run->lanes = worker_run_lanes(run, stage);
+    if (spec_mesh_ranks(&run->spec.mesh) > 1)
+        TRY(replicated_init(&run->replicated, &run->model));
     run->async = run->spec.consistency.kind == SPEC_ASYNC;
     if (run->async) {
         TRY(whole_init(&run->pushing, run->executors[0], &run->model));
@@ -199,6 +201,7 @@ enum err worker_run_place(struct worker_run *run, const struct place *place, boo
 void worker_run_release(struct worker_run *run)
 {
     samples_release(&run->samples);
+    replicated_release(&run->replicated);
     whole_release(&run->pushing);
     whole_release(&run->scaling);
     free_executors(run);

@@ -7,6 +7,7 @@
 #include "worker/executor.h"
 #include "worker/program/mesh.h"
 #include "worker/program/simulate.h"
+#include "worker/replicated.h"
 #include "worker/samples.h"
 #include "worker/turn.h"
 #include "worker/whole.h"
@@ -40,6 +41,7 @@ struct worker_run {
     struct reason refused;           /* why the newest ones could not be made */
     struct turn_room room;           /* of their program; {0}: not counted yet */
     struct simulate_cost *act_costs; /* (units) nanoseconds that acts take at least; NULL: none */
+    struct replicated replicated;    /* mesh.tensor: of the main thread */
     bool async;
     struct whole pushing; /* async: of the main thread */
     struct whole scaling; /* async: of the compute thread */

@@ -210,10 +210,10 @@ static const struct boundary_sum *not_passed(const struct statement *one,
 {
     for (uint32_t i = 0; i < one->count; i++) {
         struct boundary_sum there = one->sums[i];
-        if (there.given != given || there.stage != other->seat)
+        if (there.given != given || there.stage != other->stage)
             continue;
         there.given = !given;
-        there.stage = one->seat;
+        there.stage = one->stage;
         if (!has_equal(other, &there))
             return &one->sums[i];
     }
@@ -325,6 +325,29 @@ static void compare_neighbours(const struct gang *gang, const struct statement *
         add_found(found, difference_of(SAID_PASSED, before, said, sum->boundary));
 }
 
+/* In one try of a place with several members each has the sums of all its parts. */
+static void compare_members(const struct statement *said, const struct statement *before,
+                            struct found *found)
+{
+    bool differs = said->replicated != 0 && before->replicated != 0 &&
+                   said->replicated != before->replicated && same_inputs(said, before, NULL);
+    if ((said->count == 0) != (before->count == 0))
+        return; /* one has not said it */
+    if (differs || other_output(said, before) != NULL || other_output(before, said) != NULL)
+        add_found(found, difference_of(SAID_MEMBERS, before, said, said->stage));
+}
+
+static void compare_lease(const struct run *run, const struct gang *gang,
+                          const struct statement *said, const struct statement *before,
+                          struct found *found)
+{
+    uint32_t ranks = run->gangs.ranks;
+    if (said->stage == before->stage && said->tries == before->tries)
+        compare_members(said, before, found);
+    else if (said->stage != before->stage && said->seat % ranks == before->seat % ranks)
+        compare_neighbours(gang, said, before, found);
+}
+
 /* Pushes that waited for what was said just now. */
 static void compare_pushes(struct run *run, const struct statement *said, struct found *found)
 {
@@ -356,6 +379,9 @@ static struct statement *new_statement(const struct gang *gang, uint32_t seat,
                                     .gang = gang->id,
                                     .member = request->member,
                                     .seat = seat,
+                                    .stage = request->place.stage,
+                                    .tries = request->place.tries,
+                                    .replicated = request->replicated,
                                     .count = request->boundary_count};
     if (sums_bytes > 0)
         memcpy(statement->sums, request->boundaries, sums_bytes);
@@ -379,14 +405,12 @@ uint32_t said_add(struct run *run, const struct gang *gang, uint32_t seat,
     said->next = *head;
     *head = said;
     run->said.count++;
-    if (run->gangs.ranks > 1)
-        return 0;
     for (const struct statement *before = said_next(said); before != NULL;
          before = said_next(before)) {
-        if (before->seat == seat)
+        if (before->seat == seat && run->gangs.ranks == 1)
             compare_places(said, before, &found);
         else if (before->attempt == said->attempt)
-            compare_neighbours(gang, said, before, &found);
+            compare_lease(run, gang, said, before, &found);
     }
     compare_pushes(run, said, &found);
     return found.count;

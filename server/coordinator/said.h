@@ -11,12 +11,16 @@
  *   passed    in one lease, what a place gave is not what its neighbour took. Digests of values are
  *             compared on arrival, so one of the two says something untrue. Only while the giver's
  *             place has had one member: else the neighbour may have taken it from an earlier one;
+ *   members   in one try of a place with several members (mesh.tensor), one has other bits than
+ *             another of what each of them computes: of what they give, or of gradients that are
+ *             not in pieces (worker/replicated.h), where they took the same;
  *   pushed    servers hold two sums of one name (SERVER_WRONG_BITS): of the two who brought them
  *             one computes wrongly, if they had equal inputs. With other inputs neither need be
  *             wrong: who is lies before them, and is found there.
  *
- * Where places have several members nothing is compared: what one gives depends on the parts that
- * the others of its place gave, and of these nothing is said.
+ * Where places have several members nothing is compared beyond a try: what one gives depends on the
+ * parts that the others of its place gave, and of these nothing is said. Inside one try all have the
+ * same sums of parts.
  *
  * Which of the two is wrong only a third can tell (wrong_bits.h). A place without sums (a worker of
  * an older version) is compared with nothing. So is validation: nothing of it is in the weights.
@@ -38,19 +42,20 @@ struct statement {
     uint64_t step;
     struct node node;
     uint64_t attempt, gang, member;
-    uint32_t seat;
+    uint32_t seat, stage, tries;
+    uint64_t replicated; /* 0: not said */
     uint32_t count;
     struct boundary_sum sums[];
 };
 
-enum said_kind { SAID_COMPUTED, SAID_PASSED, SAID_PUSHED };
+enum said_kind { SAID_COMPUTED, SAID_PASSED, SAID_MEMBERS, SAID_PUSHED };
 
 struct said_difference {
     enum said_kind kind;
     uint64_t first, second; /* members, who may be the same; COMPUTED, PUSHED: in that order */
     uint64_t step;
     struct node node;
-    uint32_t which; /* boundary; PUSHED: chunk */
+    uint32_t which; /* boundary; MEMBERS: stage; PUSHED: chunk */
 };
 
 enum err said_init(struct run *run) MUST_USE; /* ERR_NOMEM */

@@ -13,7 +13,7 @@
 struct difference {
     uint64_t first, second;
     uint64_t step;
-    const char *what;   /* "chunk", "boundary", */
+    const char *what;   /* "chunk", "boundary", "stage", */
     uint32_t which;     /* its number */
     const char *source; /* " server=…" in the log */
 };
@@ -208,13 +208,19 @@ void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
 static void judge_said(struct coordinator *coordinator, uint64_t now_ms,
                        const struct said_difference *said)
 {
+    static const char *const whats[] = {[SAID_COMPUTED] = "boundary",
+                                        [SAID_PASSED] = "boundary",
+                                        [SAID_MEMBERS] = "stage",
+                                        [SAID_PUSHED] = "chunk"};
     const struct difference difference = {
         .first = said->first,
         .second = said->second,
         .step = said->step,
-        .what = said->kind == SAID_PUSHED ? "chunk" : "boundary",
+        .what = whats[said->kind],
         .which = said->which,
-        .source = said->kind == SAID_PASSED ? " between=neighbours" : "",
+        .source = said->kind == SAID_PASSED    ? " between=neighbours"
+                  : said->kind == SAID_MEMBERS ? " between=members"
+                                               : "",
     };
     if (is_settled(coordinator, said->first, said->second))
         return;

@@ -57,7 +57,8 @@
  *  22 what places of a mesh hand each other is what its name says: whoever computes it has the same
  *     bits, and nobody takes others (handed.h);
  *  23 who shares a lease keeps what it produced until the lease is over, refuses nothing before it
- *     has heard, names nobody that answers, and does not wait for members of a younger lease.
+ *     has heard, names nobody that answers, and does not wait for members of a younger lease; who
+ *     says other bits than another member of its place is named.
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H
@@ -156,6 +157,14 @@ struct sim {
         uint64_t generation, step;
         struct node node;
     } lie;
+    /* Once a member of a place of several says other bits of what all of them have (invariant 23). */
+    struct slip {
+        bool made;
+        uint32_t worker;
+        uint64_t member, attempt, step;
+        struct node node;
+        struct place place;
+    } slip;
     /* This worker, from 1, keeps what it is granted until nobody waits for it, while its heartbeats
      * go on, from its start to the end of the run (invariant 8). 0: none does. */
     uint32_t hoarder;

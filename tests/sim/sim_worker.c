@@ -33,7 +33,8 @@ static void run(struct life *life)
     if (life->dead)
         return;
     sim_trace(sim, "%s has ended: %s %s", name, err_name(err), reason.text);
-    bool expelled = err == ERR_EXPELLED && sim->convicted[life->place.index];
+    bool expelled =
+        (err == ERR_EXPELLED || err == ERR_WRONG_BITS) && sim->convicted[life->place.index];
     if (err != ERR_OK && !expelled && !story_is_wrong(sim, life->place.index))
         sim_violated(sim, 8, "%s stops with %s: %s", name, err_name(err), reason.text);
 }

@@ -7,6 +7,7 @@
 #include "server/control/control_run.h"
 #include "server/coordinator/places.h"
 #include "server/coordinator/run.h"
+#include "server/coordinator/said.h"
 #include "server/disk/order_log.h"
 #include "server/disk/record.h"
 #include "server/member/proof.h"
@@ -156,6 +157,52 @@ static struct share share_of(const struct ticket *ticket, const struct place *pl
     return share;
 }
 
+enum { SLIPS = 16 /* in one of so many completes */ };
+
+/* What the member says of the gradients that each member of its place has is wrong, once. */
+static void slip(struct sim *sim, struct coordinator *core, struct complete_request *complete)
+{
+    unsigned worker;
+    const char *name = members_name(&core->members, complete->member);
+    const struct member *member = members_find(&core->members, complete->member);
+    if (core->run.gangs.ranks <= 1 || sim->slip.made || sim->calm || sim->options.story != NULL ||
+        complete->replicated == 0 || name == NULL || member == NULL ||
+        sscanf(name, "w%u", &worker) != 1 ||
+        places_completes(&core->run, member, complete) == NULL ||
+        rand_below(&sim->keys, SLIPS) != 0)
+        return;
+    complete->replicated ^= 1;
+    sim->slip = (struct slip){.made = true,
+                              .worker = worker,
+                              .member = complete->member,
+                              .attempt = complete->ticket.attempt,
+                              .step = complete->ticket.step,
+                              .node = complete->ticket.node,
+                              .place = complete->place};
+}
+
+/* S6: when another member of its place has said what it has, too, the one that slipped is named. */
+static void check_slip(struct sim *sim, struct coordinator *core)
+{
+    const struct slip *slip = &sim->slip;
+    const struct member *member = slip->made ? members_find(&core->members, slip->member) : NULL;
+    bool own = false, other = false;
+    if (member == NULL || core->run.gangs.ranks <= 1)
+        return;
+    for (const struct statement *said = said_newest(&core->run, slip->step, slip->node);
+         said != NULL; said = said_next(said)) {
+        if (said->attempt != slip->attempt || said->stage != slip->place.stage ||
+            said->tries != slip->place.tries)
+            continue;
+        own = own || said->member == slip->member;
+        other = other || said->member != slip->member;
+    }
+    if (own && other && member->wrong_bits == 0)
+        sim_violated(sim, 23,
+                     "%s says other bits than another member of its place, and is not named",
+                     member->own.name);
+}
+
 enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
                                      const struct complete_request *request)
 {
@@ -170,6 +217,7 @@ enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
     const char *name = members_name(&core->members, request->member);
     forge_complete(sim, core, now_ms, &changed);
     stray_complete(sim, core, now_ms, &changed);
+    slip(sim, core, &changed);
     bool begun = gangs_find(&core->run.gangs, changed.ticket.attempt) != NULL;
     enum err err = __real_coordinator_complete(core, now_ms, &changed);
     if (name != NULL && request->outcome == ERR_OK)
@@ -180,6 +228,7 @@ enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
         (sim->run.async || changed.ticket.step >= version) && is_whole(sim, core, &changed, begun))
         ledger_completed(sim, &changed);
     spring_done(sim, core, &changed);
+    check_slip(sim, core);
     return err;
 }
 

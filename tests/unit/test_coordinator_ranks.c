@@ -151,3 +151,93 @@ TEST_F(whom_the_run_waits_for_is_said, places, .c.steps = 4, .c.ranks = RANKS)
     assert_string_equal(status(&f->c).reason,
                         "2 stages of 2 workers each need 4 that others reach; there are 2");
 }
+
+/* ---- what members say that they computed ---- */
+
+/* Also that its place gave a value with that digest to the other one; 0: that it does not say. */
+static void say(struct places_fixture *f, uint32_t i, const struct acquire_reply *reply,
+                uint64_t replicated, uint64_t given)
+{
+    const struct boundary_sum sum = {.boundary = 1,
+                                     .way =
+                                         reply->place.stage == 0 ? VALUE_FORWARD : VALUE_BACKWARD,
+                                     .given = true,
+                                     .stage = 1 - reply->place.stage,
+                                     .sum = given};
+    const struct complete_request request = {.member = f->m[i],
+                                             .secret = secret_of(f->m[i]),
+                                             .ticket = reply->ticket,
+                                             .place = reply->place,
+                                             .boundary_count = given != 0 ? 1 : 0,
+                                             .boundaries = &sum,
+                                             .replicated = replicated};
+    assert_int_equal(say_complete(&f->c, &request), ERR_OK);
+}
+
+TEST_F(s6_members_whose_replicated_gradients_differ_are_both_named, places, .c.steps = 4,
+       .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    say(f, 0, &replies[0], 7, 0);
+    say(f, 2, &replies[2], 9, 0); /* of another place */
+    say(f, 3, &replies[3], 9, 0);
+    assert_false(is_named(f, 0) || is_named(f, 2) || is_named(f, 3));
+    say(f, 1, &replies[1], 8, 0);
+    assert_true(is_contradicted(f, 0, "b") && is_contradicted(f, 1, "a"));
+    assert_false(is_named(f, 2) || is_named(f, 3));
+}
+
+TEST_F(s6_members_that_give_other_values_are_both_named, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    say(f, 0, &replies[0], 7, 100);
+    say(f, 1, &replies[1], 7, 101);
+    assert_true(is_contradicted(f, 0, "b") && is_contradicted(f, 1, "a"));
+}
+
+TEST_F(s6_who_says_nothing_is_compared_with_nobody, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    say(f, 0, &replies[0], 7, 100);
+    say(f, 1, &replies[1], 0, 0);
+    assert_false(is_named(f, 0) || is_named(f, 1));
+}
+
+/* The sums of parts of another try are others when one of its members computed wrongly. */
+TEST_F(s6_members_of_two_tries_are_not_compared, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    say(f, 0, &replies[0], 7, 0);
+    lose(f, 1);
+    ask(f, 0);
+    const struct acquire_reply again = answer(&f->c, f->m[0]);
+    ask(f, 4);
+    const struct acquire_reply other = answer(&f->c, f->m[4]);
+    say(f, 4, &other, 8, 0);
+    say(f, 0, &again, 8, 0);
+    for (uint32_t i = 0; i + 1 < JOINED; i++)
+        assert_false(is_named(f, i)); /* of those that are there */
+}
+
+TEST_F(s6_who_differs_from_two_is_expelled, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    say(f, 0, &replies[0], 7, 0);
+    say(f, 1, &replies[1], 8, 0);
+    lose(f, 1);
+    ask(f, 0);
+    const struct acquire_reply again = answer(&f->c, f->m[0]);
+    ask(f, 4);
+    const struct acquire_reply other = answer(&f->c, f->m[4]);
+    say(f, 4, &other, 8, 0);
+    say(f, 0, &again, 7, 0);
+    assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[0]);
+    const struct server_command *ended = command(&f->c, 0, SERVER_ENDED); /* at once */
+    assert_non_null(ended);
+    assert_int_equal(ended->ended.members[ended->ended.member_count - 1], f->m[0]);
+}

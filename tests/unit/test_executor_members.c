@@ -5,6 +5,7 @@
 #include "common/model/pieces.h"
 #include "common/thread.h"
 #include "common/time.h"
+#include "worker/replicated.h"
 
 enum { RANKS_MAX = 4, PARTS_MAX = 8192 };
 
@@ -140,14 +141,20 @@ static void group_run(struct group *group, struct ticket ticket)
         thread_join(&group->members[rank].thread);
 }
 
+static void forget_parts(struct group *group)
+{
+    for (uint32_t i = 0; i < group->parts_count; i++)
+        free(group->parts[i].data);
+    group->parts_count = 0;
+}
+
 static void group_close(struct group *group)
 {
     for (uint32_t rank = 0; rank < group->ranks; rank++) {
         executor_free(group->members[rank].executor);
         model_release(&group->members[rank].model);
     }
-    for (uint32_t i = 0; i < group->parts_count; i++)
-        free(group->parts[i].data);
+    forget_parts(group);
     thread_cond_release(&group->changed);
     thread_mutex_release(&group->mutex);
 }
@@ -220,6 +227,35 @@ TEST(members_have_the_bits_of_all_pieces)
                 check_group(&f, ranks);
                 executor_tear_down(&f);
             }
+}
+
+static uint64_t replicated_of(struct replicated *replicated, const struct executor *executor)
+{
+    const struct node node = {0, 0};
+    uint64_t sum = 0;
+    for (uint32_t unit = 0; unit < replicated->model->units_count; unit++)
+        assert_int_equal(replicated_add(replicated, executor, unit, node, &sum), ERR_OK);
+    return sum;
+}
+
+TEST_F(members_say_the_same_digest_of_what_all_have, executor, .settings = cut_gpt(4))
+{
+    static struct group group;
+    scoped(replicated_release) struct replicated replicated = {0};
+    assert_int_equal(replicated_init(&replicated, &f->model), ERR_OK);
+    group_open(&group, f, 2);
+    group_run(&group, fixture_ticket(0, 0, 0));
+    uint64_t sum = replicated_of(&replicated, group.members[0].executor);
+    assert_true(sum != 0);
+    assert_true(replicated_of(&replicated, group.members[1].executor) == sum);
+    float *norm = executor_weights(group.members[1].executor, 2);
+    assert_int_equal(f->model.parameters[2].pieces, 1);
+    norm[0] += 1; /* of one member alone */
+    forget_parts(&group);
+    group_run(&group, fixture_ticket(0, 0, 0));
+    assert_true(replicated_of(&replicated, group.members[0].executor) !=
+                replicated_of(&replicated, group.members[1].executor));
+    group_close(&group);
 }
 
 /* Of a sum so narrow that all of it is one member's part, the other adds nothing, and needs no memory
