@@ -190,6 +190,7 @@ struct rpc_method peers_serve_method(struct peers *peers)
     return (struct rpc_method){
         .path = "/roost.v1.Peer/Exchange",
         .kind = RPC_STREAM,
+        .shared = true,
         .roles = TLS_ROLE_BIT(TLS_ROLE_WORKER),
         .request_bytes_max = WANT_BYTES_MAX,
         .owner = peers,

@@ -3,9 +3,13 @@
  * The wire is gRPC; its library is hidden behind this header (in common/rpc/grpc/), so the rest of
  * roost sees bytes, roles, deadlines and `enum err`, and the transport can be replaced.
  *
+ * A stream between two processes of one user on one machine goes through shared memory, if its method
+ * allows that (common/shared/lines.h): the connection is made and judged as ever, begins and ends the
+ * stream, and carries its messages until both ends have the memory.
+ *
  * Threads. A loop owns N polling threads; a connection belongs to one of them, and so do all calls
- * on it. Every callback runs on a polling thread, those of one call or stream one after another; a
- * callback must not block (post the work to its owner) and must not call rpc_call(), nor a function
+ * on it; one more serves all streams through shared memory. Every callback runs on one of these, those
+ * of one call or stream one after another; a callback must not block (post the work to its owner) and must not call rpc_call(), nor a function
  * that frees a loop, server or channel. Functions marked "any thread" may be called anywhere, also
  * in callbacks, but not while holding a lock that a `released` function of a counted takes.
  *
@@ -46,10 +50,11 @@ struct rpc_settings {
     uint32_t role_bytes_max[TLS_ROLE_COUNT]; /* … and of one, beside what it reads ahead */
     uint32_t reconnect_ms_min;               /* backoff between attempts to connect, jittered */
     uint32_t reconnect_ms_max;
+    uint32_t shared_ring_bytes; /* of a stream's shared memory, each way; 0: there is none */
 };
 
 /* All cores; 5 s, 4 s: less than the 10 s that calls may take; 1 MiB; 256; 128; 4096; 512 MiB,
- * 1 MiB; 100 ms to 5 s. */
+ * 1 MiB; 100 ms to 5 s; 256 KiB. */
 struct rpc_settings rpc_settings_default(void);
 
 /* ---- The loop: polling threads. One for all servers and channels of a process. ---- */
@@ -117,6 +122,9 @@ struct rpc_stream_events {
 struct rpc_stream *rpc_stream_ref(struct rpc_stream *stream);
 void rpc_stream_unref(struct rpc_stream *stream); /* NULL is fine */
 
+/* Whether its messages go through shared memory by now. Any thread. */
+bool rpc_stream_is_shared(struct rpc_stream *stream);
+
 enum rpc_priority {
     RPC_URGENT, /* acknowledgements and control: before all that waits */
     RPC_NORMAL  /* weights and gradients */
@@ -162,6 +170,7 @@ struct rpc_method {
     enum rpc_kind kind;
     unsigned roles;           /* TLS_ROLE_BIT()s that may call it. Others: ERR_DENIED */
     size_t request_bytes_max; /* of a request or of a message of the stream; 0: the setting's */
+    bool shared;              /* stream: through shared memory, where both ends can */
     void *owner;
     /* Unary: `bytes` lives until the request is answered. Answer once, from any thread. */
     void (*requested)(void *owner, struct rpc_request *request, struct slice bytes);

@@ -19,14 +19,15 @@ enum {
     LINE_BYTES = 64, /* headers and payloads begin at multiples of it */
     PAGE_BYTES = 4096,
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-    BACKLOG = 64,
+    BACKLOG = 256,
 };
-static const uint64_t hello_magic = UINT64_C(0x31306b6e696c6472);
+static const uint64_t hello_magic = UINT64_C(0x32306b6e696c6472);
 
 /* What goes with the memory. */
 struct hello {
     uint64_t magic;
     uint64_t ring_bytes;
+    uint8_t word[SHARED_LINK_WORD_BYTES];
 };
 
 /* What a message begins with; the header follows, the payload begins at the next line. */
@@ -141,9 +142,11 @@ union control {
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-static enum err send_memory(int unix_socket, int memory, uint64_t ring_bytes, struct reason *reason)
+static enum err send_memory(int unix_socket, int memory, const struct shared_link_options *options,
+                            struct reason *reason)
 {
-    struct hello hello = {hello_magic, ring_bytes};
+    struct hello hello = {.magic = hello_magic, .ring_bytes = options->ring_bytes};
+    memcpy(hello.word, options->word, sizeof hello.word);
     union control control = {.bytes = {0}};
     struct iovec vector = {&hello, sizeof hello};
     struct msghdr message = {.msg_iov = &vector,
@@ -167,7 +170,7 @@ static enum err offer(struct shared_link *link, struct reason *reason)
     TRY(make_memory(link->options.ring_bytes, &memory, reason));
     enum err err = map(link, memory, link->options.ring_bytes, true, reason);
     if (err == ERR_OK)
-        err = send_memory(link->socket, memory, link->options.ring_bytes, reason);
+        err = send_memory(link->socket, memory, &link->options, reason);
     close(memory);
     return err;
 }
@@ -260,8 +263,14 @@ static enum err receive_memory(struct shared_link *link, struct reason *reason)
                        : reason_set(reason, ERR_MALFORMED, "a hello of %zd bytes", got);
     if (err == ERR_OK)
         err = map(link, memory, hello.ring_bytes, false, reason);
+    memcpy(link->options.word, hello.word, sizeof hello.word);
     close(memory);
     return err;
+}
+
+const uint8_t *shared_link_word(const struct shared_link *link)
+{
+    return link->options.word;
 }
 
 enum err shared_link_take(int take_socket, const struct shared_link_options *options,
@@ -533,11 +542,6 @@ void shared_link_took(struct shared_link *link, size_t count)
 
 /* ---- wait ---- */
 
-bool shared_link_ended(const struct shared_link *link)
-{
-    return link->ended;
-}
-
 static bool has_news(struct shared_link *const *links, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -584,13 +588,44 @@ static void say_sleeps(struct shared_link *const *links, uint32_t count, unsigne
     atomic_thread_fence(memory_order_seq_cst); /* before the positions are looked at again */
 }
 
-/* Takes what woke this side; the socket's end is the link's. */
-static void drain(struct shared_link *link)
+/* The socket's end is the link's. */
+void shared_link_woken(struct shared_link *link)
 {
     uint8_t bytes[256];
     ssize_t got = recv(link->socket, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
         link->ended = true;
+}
+
+bool shared_link_ended(const struct shared_link *link)
+{
+    return link->ended;
+}
+
+/* Says that this side sleeps, and looks once more: who wrote before the word was there wakes nobody. */
+static bool rests(atomic_uint *sleeps, const _Atomic uint64_t *position, uint64_t seen)
+{
+    atomic_store(sleeps, 1);
+    atomic_thread_fence(memory_order_seq_cst); /* the word before the look; see wake() */
+    if (atomic_load(position) == seen)
+        return true;
+    atomic_store(sleeps, 0);
+    return false;
+}
+
+bool shared_link_rests(struct shared_link *link)
+{
+    return rests(&link->in.positions->reader_sleeps, &link->in.positions->written, link->in.theirs);
+}
+
+bool shared_link_rests_full(struct shared_link *link)
+{
+    return rests(&link->out.positions->writer_sleeps, &link->out.positions->read, link->out.theirs);
+}
+
+int shared_link_socket(const struct shared_link *link)
+{
+    return link->socket;
 }
 
 /* Until a socket has something, which is taken. False: it has not. */
@@ -603,7 +638,7 @@ static bool sleep_until(struct shared_link *const *links, uint32_t count, uint64
     int ready = poll(sockets, count, poll_ms(deadline_ns));
     for (uint32_t i = 0; i < count && ready > 0; i++)
         if (sockets[i].fd >= 0 && sockets[i].revents != 0)
-            drain(links[i]);
+            shared_link_woken(links[i]);
     return ready > 0;
 }
 

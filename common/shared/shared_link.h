@@ -13,7 +13,8 @@
  * call reads or writes outside of the rings. A message is at most `payload_bytes_max` long; what a
  * sender is ahead of its receiver by is at most a ring.
  *
- * Calls on a link never wait, but those that have a deadline. One thread at a time. */
+ * Calls on a link never wait, but those that have a deadline. One thread at a time; one may send while
+ * another one receives, if nobody calls shared_link_wait(). */
 #ifndef ROOST_COMMON_SHARED_SHARED_LINK_H
 #define ROOST_COMMON_SHARED_SHARED_LINK_H
 
@@ -26,6 +27,7 @@ enum {
     SHARED_LINK_RING_BYTES_MIN = 4096,
     SHARED_LINK_RING_BYTES_MAX = 64 * 1024 * 1024,
     SHARED_LINK_WAIT_MAX = 64, /* links that are waited for together */
+    SHARED_LINK_WORD_BYTES = 16,
 };
 
 struct shared_link;
@@ -33,7 +35,8 @@ struct shared_link;
 struct shared_link_options {
     uint32_t ring_bytes; /* of each way, a power of two; the side that connects decides */
     uint64_t payload_bytes_max;
-    uint32_t spins; /* looks before a wait sleeps; 0: none */
+    uint32_t spins;                       /* looks before a wait sleeps; 0: none */
+    uint8_t word[SHARED_LINK_WORD_BYTES]; /* what the side that connects says with the memory */
 };
 
 /* ---- begin and end ---- */
@@ -55,6 +58,8 @@ enum err shared_link_offer(int take_socket, const struct shared_link_options *op
 enum err shared_link_take(int take_socket, const struct shared_link_options *options,
                           uint64_t deadline_ns, struct shared_link **ret_link,
                           struct reason *reason) MUST_USE;
+/* What the side that connected said. */
+const uint8_t *shared_link_word(const struct shared_link *link);
 void shared_link_free(struct shared_link *link); /* NULL is fine; what was not read is lost */
 
 /* ---- send ---- */
@@ -86,6 +91,14 @@ void shared_link_took(struct shared_link *link, size_t count);
  * the last call returned; also for nothing. NULL links are skipped. ERR_DEADLINE. */
 enum err shared_link_wait(struct shared_link *const *links, uint32_t count,
                           uint64_t deadline_ns) MUST_USE;
+
+/* For who waits with a poller of its own. Nothing more to read is there, or no more room, than the
+ * last call saw: then the socket will become readable when there is. */
+bool shared_link_rests(struct shared_link *link);       /* of the side that receives */
+bool shared_link_rests_full(struct shared_link *link);  /* of the side that sends */
+int shared_link_socket(const struct shared_link *link); /* lent */
+/* Takes what made the socket readable. */
+void shared_link_woken(struct shared_link *link);
 /* The other process is gone, or has freed the link: what it wrote before can still be read. */
 bool shared_link_ended(const struct shared_link *link);
 

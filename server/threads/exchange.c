@@ -196,6 +196,7 @@ struct rpc_method exchange_method(struct exchange *exchange)
     return (struct rpc_method){
         .path = "/roost.v1.Shard/Exchange",
         .kind = RPC_STREAM,
+        .shared = true,
         .roles = TLS_ROLE_BIT(TLS_ROLE_WORKER),
         .request_bytes_max = WIRE_PAYLOAD_BYTES_MAX + WIRE_HEADER_BYTES_MAX + MESSAGE_SLACK_BYTES,
         .owner = exchange,

@@ -1,5 +1,8 @@
-/* Streams over real loopback sockets, without TLS. */
+/* Streams over real loopback sockets, without TLS; also of test_rpc_shared, through shared memory. */
 #define RPC_FIXTURE_OWN_MAIN
+#ifndef STREAMS_SHARED
+#define STREAMS_SHARED 0
+#endif
 #include "tests/unit/rpc_fixture.h"
 
 #include <signal.h>
@@ -210,13 +213,26 @@ static void expect_closed(struct stream_fixture *world, enum err err)
 /* ---- One world per test ---- */
 
 static const struct rpc_method method_rows[METHODS] = {
-    {.path = "/test.T/Echo", .kind = RPC_STREAM, .events = &echo_events},
-    {.path = "/test.T/Priority", .kind = RPC_STREAM, .events = &priority_events},
-    {.path = "/test.T/Full", .kind = RPC_STREAM, .events = &full_events},
-    {.path = "/test.T/Finish", .kind = RPC_STREAM, .events = &finish_events},
-    {.path = "/test.T/Keep", .kind = RPC_STREAM, .events = &keep_events},
-    {.path = "/test.T/Short", .kind = RPC_STREAM, .events = &keep_events, .request_bytes_max = 100},
-    {.path = "/test.T/Refuse", .kind = RPC_STREAM, .events = &refuse_events},
+    {.path = "/test.T/Echo", .kind = RPC_STREAM, .shared = STREAMS_SHARED, .events = &echo_events},
+    {.path = "/test.T/Priority",
+     .kind = RPC_STREAM,
+     .shared = STREAMS_SHARED,
+     .events = &priority_events},
+    {.path = "/test.T/Full", .kind = RPC_STREAM, .shared = STREAMS_SHARED, .events = &full_events},
+    {.path = "/test.T/Finish",
+     .kind = RPC_STREAM,
+     .shared = STREAMS_SHARED,
+     .events = &finish_events},
+    {.path = "/test.T/Keep", .kind = RPC_STREAM, .shared = STREAMS_SHARED, .events = &keep_events},
+    {.path = "/test.T/Short",
+     .kind = RPC_STREAM,
+     .shared = STREAMS_SHARED,
+     .events = &echo_events,
+     .request_bytes_max = 100},
+    {.path = "/test.T/Refuse",
+     .kind = RPC_STREAM,
+     .shared = STREAMS_SHARED,
+     .events = &refuse_events},
 };
 
 static struct rpc_settings settings_of_tests(void)
@@ -305,6 +321,7 @@ TEST_F(messages_of_half_a_mebibyte_come_back_and_their_memory_is_released, strea
     assert_int_equal(f->wrong_bytes, 0);
 }
 
+#if !STREAMS_SHARED /* where what is sent does not wait for what was sent before */
 TEST_F(urgent_messages_overtake_all_that_waits, stream, .path = "/test.T/Priority")
 {
     assert_int_equal(send_byte(f->stream, RPC_NORMAL, 0), ERR_OK);
@@ -326,6 +343,7 @@ TEST_F(a_full_queue_is_busy_and_leaves_room_for_urgent_messages, stream, .path =
     assert_int_equal(f->send_errs[QUEUE_MAX + 3], ERR_OK);
     thread_unlock(&f->lock);
 }
+#endif
 
 TEST_F(what_was_queued_arrives_before_the_servers_end, stream, .path = "/test.T/Finish")
 {

@@ -299,8 +299,9 @@ enum { HOSTILE_RING = PAGE, HOSTILE_BYTES = PAGE + 2 * HOSTILE_RING };
 
 struct hello {
     uint64_t magic, ring_bytes;
+    uint8_t word[16];
 };
-static const struct hello good_hello = {UINT64_C(0x31306b6e696c6472), HOSTILE_RING};
+static const struct hello good_hello = {UINT64_C(0x32306b6e696c6472), HOSTILE_RING, {0}};
 
 /* The honest side's end of a socket over which that came; file -1: without a file. */
 static int hand_over(const struct hello *hello, size_t bytes, int file)
@@ -479,21 +480,22 @@ TEST_F(a_frame_that_cannot_be_is_refused_in_a_sentence, hostile)
 
 TEST(memory_that_could_go_away_is_not_taken)
 {
-    const struct hello other_magic = {1, HOSTILE_RING}, odd_size = {good_hello.magic, 5000};
+    const struct hello other_magic = {1, HOSTILE_RING, {0}},
+                       odd_size = {good_hello.magic, 5000, {0}};
     const struct {
         const struct hello *hello;
         size_t bytes, memory_bytes;
         int seals;
         const char *text;
     } rows[] = {
-        {&good_hello, 16, 0, 0, "a hello without shared memory"},
+        {&good_hello, 32, 0, 0, "a hello without shared memory"},
         {&good_hello, 9, HOSTILE_BYTES, SEALS, "a hello of 9 bytes"},
-        {&other_magic, 16, HOSTILE_BYTES, SEALS, "shared memory with a hello that is none"},
-        {&odd_size, 16, HOSTILE_BYTES, SEALS, "shared memory with a hello that is none"},
-        {&good_hello, 16, HOSTILE_BYTES, F_SEAL_GROW, "shared memory that is not sealed"},
-        {&good_hello, 16, HOSTILE_BYTES, SEALS | F_SEAL_WRITE,
+        {&other_magic, 32, HOSTILE_BYTES, SEALS, "shared memory with a hello that is none"},
+        {&odd_size, 32, HOSTILE_BYTES, SEALS, "shared memory with a hello that is none"},
+        {&good_hello, 32, HOSTILE_BYTES, F_SEAL_GROW, "shared memory that is not sealed"},
+        {&good_hello, 32, HOSTILE_BYTES, SEALS | F_SEAL_WRITE,
          "shared memory that cannot be written"},
-        {&good_hello, 16, HOSTILE_BYTES - 1, SEALS,
+        {&good_hello, 32, HOSTILE_BYTES - 1, SEALS,
          "shared memory of another size than it should be"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

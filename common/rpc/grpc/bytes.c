@@ -88,20 +88,28 @@ static void copied_free(struct rpc_message *message)
     free(CONTAINER_OF(message, struct copied, message));
 }
 
-struct rpc_message *rpc_message_new(struct slice bytes)
+struct rpc_message *rpc_message_empty(size_t bytes, uint8_t **ret_data)
 {
-    struct copied *copied = malloc(sizeof *copied + bytes.bytes);
+    struct copied *copied = malloc(sizeof *copied + bytes);
     if (copied == NULL)
         return NULL;
     *copied = (struct copied){.message = {.slice_count = 1,
-                                          .bytes = bytes.bytes,
+                                          .bytes = bytes,
                                           .released = copied_free,
                                           .slices = &copied->slice},
-                              .slice = {copied->data, bytes.bytes}};
+                              .slice = {copied->data, bytes}};
     atomic_init(&copied->message.references, 1);
-    if (bytes.bytes != 0)
-        memcpy(copied->data, bytes.data, bytes.bytes);
+    *ret_data = copied->data;
     return &copied->message;
+}
+
+struct rpc_message *rpc_message_new(struct slice bytes)
+{
+    uint8_t *data;
+    struct rpc_message *message = rpc_message_empty(bytes.bytes, &data);
+    if (message != NULL && bytes.bytes != 0)
+        memcpy(data, bytes.data, bytes.bytes);
+    return message;
 }
 
 void rpc_message_copy(const struct rpc_message *message, size_t offset, size_t bytes,

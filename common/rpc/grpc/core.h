@@ -27,6 +27,8 @@ struct rpc_tag {
 };
 #define CONTAINER_OF(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
+struct lines;
+
 struct rpc_poller {
     grpc_completion_queue *queue;
     struct thread thread;
@@ -37,8 +39,9 @@ struct rpc_loop {
     struct rpc_settings settings;
     atomic_uint next_poller; /* channels take the polling threads in turn */
     atomic_uint_fast64_t next_request;
-    atomic_int objects; /* alive: messages, streams, requests, calls */
-    atomic_uint tags;   /* given to the library */
+    struct lines *lines; /* NULL: no shared memory */
+    atomic_int objects;  /* alive: messages, streams, requests, calls */
+    atomic_uint tags;    /* given to the library */
     unsigned poller_count;
     struct rpc_poller pollers[];
 };
@@ -138,9 +141,16 @@ enum err rpc_ending_read(const struct rpc_ending *ending, bool cancelled,
 /* A message over `take_bytes`. ERR_MALFORMED: longer than `bytes_max` or compressed. */
 enum err rpc_message_of(struct rpc_loop *loop, grpc_byte_buffer *take_bytes, size_t bytes_max,
                         struct rpc_message **ret_message, struct reason *reason) MUST_USE;
+/* A message of its own, whose bytes are to be filled. NULL: no memory. */
+struct rpc_message *rpc_message_empty(size_t bytes, uint8_t **ret_data) MUST_USE;
 /* The bytes to send. ERR_INVALID: longer than `bytes_max` or too many parts. */
 enum err rpc_bytes_of(struct buf *take_header, const struct rpc_part *parts, size_t part_count,
                       size_t bytes_max, grpc_byte_buffer **ret_bytes) MUST_USE;
+
+/* ---- stream_line.c ---- */
+
+/* Whether a call began with words that say that it comes from this machine. */
+bool rpc_is_near(const struct rpc_loop *loop, const grpc_metadata_array *metadata);
 
 /* ---- stream.c ---- */
 
@@ -152,6 +162,7 @@ struct rpc_stream_config {
     const struct rpc_stream_events *events;
     void *owner;                         /* client's, or the method's */
     const struct rpc_peer *peer;         /* server; NULL: this is a client */
+    bool near;                           /* server: it may have a line */
     struct accepted *take_accepted;      /* server: the call's connection, or NULL */
     const struct tls_identity *identity; /* client: lives as long as the group */
 };

@@ -2,6 +2,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/rpc/grpc/core.h"
+#include "common/shared/lines.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -74,7 +75,8 @@ struct rpc_settings rpc_settings_default(void)
                                  .unfinished_bytes_max = 512 << 20,
                                  .role_bytes_max = {1 << 20, 1 << 20, 1 << 20, 1 << 20},
                                  .reconnect_ms_min = 100,
-                                 .reconnect_ms_max = 5000};
+                                 .reconnect_ms_max = 5000,
+                                 .shared_ring_bytes = 256 << 10};
 }
 
 /* ---- The loop ---- */
@@ -134,6 +136,12 @@ enum err rpc_loop_new(const struct rpc_settings *settings, struct rpc_loop **ret
     if (loop == NULL)
         return ERR_NOMEM;
     loop->settings = chosen;
+    const struct shared_link_options shared = {.ring_bytes = chosen.shared_ring_bytes,
+                                               .payload_bytes_max = chosen.message_bytes_max};
+    if (shared.ring_bytes != 0 && lines_new(&shared, &loop->lines) != ERR_OK) {
+        free(loop);
+        return ERR_NOMEM;
+    }
     grpc_init();
     for (; loop->poller_count < count; loop->poller_count++) {
         loop->pollers[loop->poller_count].loop = loop;
@@ -151,6 +159,7 @@ void rpc_loop_free(struct rpc_loop *loop)
 {
     if (loop == NULL)
         return;
+    lines_free(loop->lines); /* its thread may still drop something, too */
     for (unsigned i = 0; i < loop->poller_count; i++)
         poller_stop(&loop->pollers[i]); /* their last callback may still drop something */
     check(atomic_load(&loop->objects) == 0);

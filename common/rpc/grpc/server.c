@@ -189,6 +189,8 @@ static void begin_call(struct rpc_server *server, struct accept *accept)
                                        .events = method->events,
                                        .owner = method->owner,
                                        .peer = &peer,
+                                       .near = method->shared &&
+                                               rpc_is_near(server->loop, &accept->metadata),
                                        .take_accepted = accepted};
     ignore(rpc_stream_start(&config, NULL)); /* the client learns it from the cancelled call */
 }

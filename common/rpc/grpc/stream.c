@@ -6,59 +6,16 @@
  * filled by any thread; the one that finds no write under way starts one. When the end has been
  * received and the last tag is back, the stream calls `closed` and releases the call.
  *
+ * Between two processes of one machine messages go through shared memory instead (stream_line.c). The
+ * connection begins and ends the stream as ever, and says who is at its other end.
+ *
  * (1) A write is started only under `sending`, which is set under the lock.
  * (2) No operation is started once `over` is set; the tags that are out all come back. */
-#include "common/rpc/grpc/core.h"
+#include "common/rpc/grpc/stream.h"
 #include "common/time.h"
 
 #include <stddef.h>
 #include <string.h>
-
-struct outbound {
-    struct outbound *next;
-    grpc_byte_buffer *bytes;
-};
-
-struct queue {
-    struct outbound *first, **last;
-    uint32_t count;
-};
-
-struct rpc_stream {
-    atomic_uint references;
-    struct rpc_loop *loop;
-    struct rpc_group *group;
-    struct rpc_member member;
-    const struct rpc_stream_events *events;
-    const struct tls_identity *identity;
-    size_t message_bytes_max;
-    bool server;
-    struct accepted *accepted; /* server: until the stream closes; NULL: no TLS */
-    uint64_t begun_bytes;      /* of that connection, when the stream began */
-
-    /* Only the polling thread, from the first event on. */
-    void *owner;
-    bool refused; /* by `open`: no events */
-    struct rpc_tag started, received, sent, over_tag, finished;
-    grpc_byte_buffer *receiving;
-    grpc_metadata_array initial;
-    struct rpc_ending ending; /* client: how it ended */
-    int client_gone;          /* server: before it got the end */
-    struct reason broken;     /* why this end cancelled it, if `broken_err` is not OK */
-    enum err broken_err;
-
-    struct thread_mutex lock; /* guards what follows */
-    grpc_call *call;          /* NULL: closed */
-    struct queue queues[RPC_PRIORITY_COUNT];
-    unsigned pending; /* operations under way */
-    bool sending;
-    bool cancelled;      /* by this end */
-    bool ended;          /* nothing more may be queued */
-    bool ending_sent;    /* the operation that sends the end was started */
-    bool over;           /* the end was received */
-    enum err finish_err; /* server: with which it ended */
-    struct rpc_status status;
-};
 
 /* ---- References ---- */
 
@@ -77,6 +34,9 @@ void rpc_stream_unref(struct rpc_stream *stream)
     if (before != 1)
         return;
     check(stream->call == NULL && stream->pending == 0);
+    check(stream->arriving == NULL && stream->writing == NULL && stream->brought == NULL);
+    if (stream->says)
+        grpc_slice_unref(stream->said.value);
     rpc_ending_release(&stream->ending);
     rpc_status_release(&stream->status);
     grpc_metadata_array_destroy(&stream->initial);
@@ -111,13 +71,13 @@ static struct outbound *queue_pop(struct queue *queue)
     return outbound;
 }
 
-static void outbound_free(struct outbound *outbound)
+void outbound_free(struct outbound *outbound)
 {
     grpc_byte_buffer_destroy(outbound->bytes);
     free(outbound);
 }
 
-static struct outbound *next_outbound_locked(struct rpc_stream *stream)
+struct outbound *stream_next_locked(struct rpc_stream *stream)
 {
     struct outbound *outbound = NULL;
     for (unsigned i = 0; i < RPC_PRIORITY_COUNT && outbound == NULL; i++)
@@ -125,7 +85,7 @@ static struct outbound *next_outbound_locked(struct rpc_stream *stream)
     return outbound;
 }
 
-static size_t queued_locked(const struct rpc_stream *stream)
+size_t stream_queued_locked(const struct rpc_stream *stream)
 {
     return (size_t)stream->queues[RPC_URGENT].count + stream->queues[RPC_NORMAL].count;
 }
@@ -143,8 +103,6 @@ static grpc_call *begin_locked(struct rpc_stream *stream, unsigned count)
     return stream->call;
 }
 
-static void close_stream(struct rpc_stream *stream);
-
 /* An operation's tag is back. Polling thread. */
 static void stream_done(struct rpc_stream *stream)
 {
@@ -153,12 +111,27 @@ static void stream_done(struct rpc_stream *stream)
     stream->pending--;
     bool last = stream->over && stream->pending == 0;
     thread_unlock(&stream->lock);
-    if (last)
-        close_stream(stream);
+    if (last && stream->lined)
+        stream_line_over(stream);
+    else if (last)
+        stream_close(stream);
 }
 
-/* Starts the next write, or the end when all is written and it was asked for. Any thread. */
-static void pump(struct rpc_stream *stream)
+/* What goes over the connection; `stream->lock` is held. */
+static struct outbound *next_given_locked(struct rpc_stream *stream)
+{
+    struct outbound *outbound = stream->switched ? NULL : stream_next_locked(stream);
+    stream->sending = outbound != NULL;
+    stream->given += outbound != NULL ? 1 : 0;
+    return outbound;
+}
+
+static bool all_is_written_locked(const struct rpc_stream *stream)
+{
+    return stream->writing == NULL && stream_queued_locked(stream) == 0;
+}
+
+void stream_pump_connection(struct rpc_stream *stream)
 {
     grpc_op op = {0};
     struct rpc_tag *tag = &stream->sent;
@@ -166,14 +139,13 @@ static void pump(struct rpc_stream *stream)
     struct outbound *outbound = NULL;
     grpc_call *call = NULL;
     if (!stream->sending && !stream->over) {
-        outbound = next_outbound_locked(stream);
+        outbound = next_given_locked(stream);
         if (outbound != NULL) {
             op.op = GRPC_OP_SEND_MESSAGE;
             op.data.send_message.send_message = outbound->bytes;
-            stream->sending = true;
             accepted_sent(stream->accepted, grpc_byte_buffer_length(outbound->bytes));
             call = begin_locked(stream, 1);
-        } else if (stream->ended && !stream->ending_sent) {
+        } else if (stream->ended && !stream->ending_sent && all_is_written_locked(stream)) {
             op.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
             if (stream->server)
                 op = rpc_status_op(&stream->status);
@@ -191,6 +163,16 @@ static void pump(struct rpc_stream *stream)
         outbound_free(outbound); /* the library holds the slices */
 }
 
+void stream_pump(struct rpc_stream *stream)
+{
+    thread_lock(&stream->lock);
+    bool switched = stream->switched;
+    thread_unlock(&stream->lock);
+    if (switched)
+        stream_line_pump(stream);
+    stream_pump_connection(stream);
+}
+
 static void start_read(struct rpc_stream *stream)
 {
     thread_lock(&stream->lock);
@@ -206,11 +188,12 @@ static void start_read(struct rpc_stream *stream)
 
 /* ---- Events ---- */
 
-/* This end gives up, for a reason of its own. Polling thread. */
-static void give_up(struct rpc_stream *stream, enum err err, const struct reason *reason)
+void stream_give_up(struct rpc_stream *stream, enum err err, const struct reason *reason)
 {
+    thread_lock(&stream->lock);
     stream->broken_err = err;
     stream->broken = *reason;
+    thread_unlock(&stream->lock);
     if (stream->server)
         rpc_stream_finish(stream, err, reason->text);
     else
@@ -221,7 +204,9 @@ static void end_of_reads(struct rpc_stream *stream)
 {
     if (!stream->server || stream->refused)
         return;
-    if (stream->events->ended != NULL)
+    if (stream->lined)
+        stream_line_ended(stream);
+    else if (stream->events->ended != NULL)
         stream->events->ended(stream->owner, stream);
     else
         rpc_stream_finish(stream, ERR_OK, NULL);
@@ -242,7 +227,9 @@ static void on_received(struct rpc_tag *tag, bool ok)
         if (err == ERR_OK)
             accepted_delivered(stream->accepted, message->bytes);
         if (err != ERR_OK)
-            give_up(stream, err, &reason);
+            stream_give_up(stream, err, &reason);
+        else if (stream->lined)
+            stream_line_brought(stream, message);
         else if (stream->refused || stream->events->message == NULL)
             rpc_message_unref(message);
         else
@@ -258,10 +245,12 @@ static void on_sent(struct rpc_tag *tag, bool ok)
     struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, sent);
     thread_lock(&stream->lock);
     stream->sending = false;
-    size_t queued = queued_locked(stream);
+    size_t queued = stream_queued_locked(stream);
     thread_unlock(&stream->lock);
-    pump(stream);
-    if (ok && stream->events->sent != NULL && !stream->refused) /* else its end follows */
+    stream_pump(stream);
+    if (ok && stream->lined)
+        stream_line_sent(stream);
+    else if (ok && stream->events->sent != NULL && !stream->refused) /* else its end follows */
         stream->events->sent(stream->owner, stream, queued);
     stream_done(stream);
 }
@@ -273,8 +262,10 @@ static void on_ignored(struct rpc_stream *stream)
 
 static void on_started(struct rpc_tag *tag, bool ok)
 {
-    (void)ok;
-    on_ignored(CONTAINER_OF(tag, struct rpc_stream, started));
+    struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, started);
+    if (ok && !stream->server)
+        stream_line_answered(stream);
+    on_ignored(stream);
 }
 
 static void on_finished(struct rpc_tag *tag, bool ok)
@@ -283,22 +274,27 @@ static void on_finished(struct rpc_tag *tag, bool ok)
     on_ignored(CONTAINER_OF(tag, struct rpc_stream, finished));
 }
 
-static void on_over(struct rpc_tag *tag, bool ok)
+void stream_drop_queued(struct rpc_stream *stream)
 {
-    (void)ok;
-    struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, over_tag);
     struct outbound *outbound;
-    thread_lock(&stream->lock);
-    stream->over = true;
-    stream->ended = true;
-    thread_unlock(&stream->lock);
-    do { /* `over` lets no one push any more */
+    do {
         thread_lock(&stream->lock);
-        outbound = next_outbound_locked(stream);
+        outbound = stream_next_locked(stream);
         thread_unlock(&stream->lock);
         if (outbound != NULL)
             outbound_free(outbound);
     } while (outbound != NULL);
+}
+
+static void on_over(struct rpc_tag *tag, bool ok)
+{
+    (void)ok;
+    struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, over_tag);
+    thread_lock(&stream->lock);
+    stream->over = true;
+    stream->ended = true;
+    thread_unlock(&stream->lock);
+    stream_drop_queued(stream); /* `over` lets no one push any more */
     stream_done(stream);
 }
 
@@ -315,23 +311,21 @@ static enum err server_end(struct rpc_stream *stream, enum err finish_err, struc
     return reason_set(reason, finish_err, "%s", err_text(finish_err));
 }
 
-static void close_stream(struct rpc_stream *stream)
+void stream_close(struct rpc_stream *stream)
 {
     thread_lock(&stream->lock);
     grpc_call *call = stream->call;
     stream->call = NULL;
     enum err finish_err = stream->finish_err;
     bool cancelled = stream->cancelled;
+    struct reason reason = stream->broken;
+    enum err err = stream->broken_err;
     thread_unlock(&stream->lock);
     if (stream->client_gone)
         accepted_reset(stream->accepted, time_now_ns());
     accepted_call_end(stream->accepted, stream->begun_bytes, stream->message_bytes_max);
 
-    struct reason reason = {0};
-    enum err err = stream->broken_err;
-    if (err != ERR_OK)
-        reason = stream->broken;
-    else
+    if (err == ERR_OK)
         err = stream->server ? server_end(stream, finish_err, &reason)
                              : client_end(stream, cancelled, &reason);
     if (stream->events->closed != NULL && !stream->refused)
@@ -367,6 +361,7 @@ static struct rpc_stream *stream_new(const struct rpc_stream_config *config)
     thread_mutex_init(&stream->lock);
     for (unsigned i = 0; i < RPC_PRIORITY_COUNT; i++)
         queue_init(&stream->queues[i]);
+    stream->brought_end = &stream->brought;
     grpc_metadata_array_init(&stream->initial);
     rpc_ending_init(&stream->ending);
     rpc_status_init(&stream->status, ERR_OK, NULL);
@@ -379,6 +374,10 @@ static void start_ends(struct rpc_stream *stream)
 {
     grpc_op begin[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
                         {.op = GRPC_OP_RECV_INITIAL_METADATA}};
+    if (stream->says) {
+        begin[0].data.send_initial_metadata.count = 1;
+        begin[0].data.send_initial_metadata.metadata = &stream->said;
+    }
     begin[1].data.recv_initial_metadata.recv_initial_metadata = &stream->initial;
     grpc_op end = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     end.data.recv_close_on_server.cancelled = &stream->client_gone;
@@ -421,6 +420,10 @@ enum err rpc_stream_start(const struct rpc_stream_config *config, struct rpc_str
     /* A server's stream starts on its polling thread, where its tags also run: nothing of it can
      * end before this function does. A client's may, so that it is held meanwhile. */
     rpc_stream_ref(stream);
+    if (!stream->server)
+        stream_line_ask(stream);
+    else if (config->near)
+        stream_line_offer(stream);
     start_ends(stream);
     if (stream->server)
         open_at_server(stream, config);
@@ -470,7 +473,7 @@ enum err rpc_stream_send(struct rpc_stream *stream, enum rpc_priority priority,
         outbound_free(outbound);
         return err;
     }
-    pump(stream);
+    stream_pump(stream);
     return ERR_OK;
 }
 
@@ -490,7 +493,7 @@ void rpc_stream_finish(struct rpc_stream *stream, enum err err, const char *text
     }
     thread_unlock(&stream->lock);
     rpc_status_release(&status);
-    pump(stream);
+    stream_pump(stream);
 }
 
 void rpc_stream_end(struct rpc_stream *stream)
@@ -499,7 +502,7 @@ void rpc_stream_end(struct rpc_stream *stream)
     thread_lock(&stream->lock);
     stream->ended = true;
     thread_unlock(&stream->lock);
-    pump(stream);
+    stream_pump(stream);
 }
 
 void rpc_stream_cancel(struct rpc_stream *stream)
