@@ -211,7 +211,7 @@ static void work_off(struct lines *lines)
 {
     struct line *line;
     for (int i = 0; i < EVENTS_MAX && (line = next_ready(lines)) != NULL; i++)
-        if (line->work(line) && line->link != NULL && !shared_link_rests(line->link))
+        if (line->work(line) == LINE_RESTS && line->link != NULL && !shared_link_rests(line->link))
             line_kick(line);
 }
 
@@ -318,8 +318,8 @@ static enum err start_locked(struct lines *lines, struct reason *reason)
 }
 
 /* A line that is neither offered nor ready. */
-static enum err begin(struct lines *lines, bool (*work)(struct line *line), struct line *line,
-                      struct reason *reason)
+static enum err begin(struct lines *lines, enum line_state (*work)(struct line *line),
+                      struct line *line, struct reason *reason)
 {
     *line = (struct line){.lines = lines, .work = work};
     ring_init(&line->offered);
@@ -341,8 +341,8 @@ static enum err abandon(struct line *line, enum err err)
     return err;
 }
 
-enum err line_offer(struct lines *lines, bool (*work)(struct line *line), struct line *line,
-                    struct line_offer *ret_offer, struct reason *reason)
+enum err line_offer(struct lines *lines, enum line_state (*work)(struct line *line),
+                    struct line *line, struct line_offer *ret_offer, struct reason *reason)
 {
     TRY(begin(lines, work, line, reason));
     enum err err = rand_system(line->word, sizeof line->word);
@@ -357,7 +357,8 @@ enum err line_offer(struct lines *lines, bool (*work)(struct line *line), struct
 }
 
 enum err line_connect(struct lines *lines, const struct line_offer *offer,
-                      bool (*work)(struct line *line), struct line *line, struct reason *reason)
+                      enum line_state (*work)(struct line *line), struct line *line,
+                      struct reason *reason)
 {
     TRY(begin(lines, work, line, reason));
     struct shared_link_options options = lines->options;

@@ -25,12 +25,18 @@ struct line_offer {
     uint8_t word[SHARED_LINK_WORD_BYTES];
 };
 
+/* What work() leaves a line as. */
+enum line_state {
+    LINE_RESTS, /* all that had come over its link was read */
+    LINE_WAITS, /* for line_kick() alone, whatever comes over its link */
+    LINE_CLOSED /* by line_close(): it may be gone */
+};
+
 /* All but `link` is the lines' own. */
 struct line {
     struct shared_link *link; /* NULL: not yet. The lines' thread alone changes it, before work() */
     struct lines *lines;
-    /* The lines' thread. False: it has called line_close(), and the line may be gone. */
-    bool (*work)(struct line *line);
+    enum line_state (*work)(struct line *line); /* the lines' thread */
     uint8_t word[SHARED_LINK_WORD_BYTES];
     struct ring offered; /* the mutex guards this and the next two */
     struct ring ready;
@@ -46,11 +52,12 @@ void lines_free(struct lines *lines);
 const char *lines_machine(const struct lines *lines);
 
 /* Any thread; `line` must stay where it is. ERR_NOMEM; ERR_BUSY: no thread; ERR_IO. */
-enum err line_offer(struct lines *lines, bool (*work)(struct line *line), struct line *line,
-                    struct line_offer *ret_offer, struct reason *reason) MUST_USE;
+enum err line_offer(struct lines *lines, enum line_state (*work)(struct line *line),
+                    struct line *line, struct line_offer *ret_offer,
+                    struct reason *reason) MUST_USE;
 /* ERR_UNREACHABLE: nobody listens there; ERR_DENIED: another user; and the same. */
 enum err line_connect(struct lines *lines, const struct line_offer *offer,
-                      bool (*work)(struct line *line), struct line *line,
+                      enum line_state (*work)(struct line *line), struct line *line,
                       struct reason *reason) MUST_USE;
 /* work() follows, once for any number of these before it begins. Any thread; a closed line ignores
  * it. */

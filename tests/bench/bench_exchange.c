@@ -126,7 +126,7 @@ static unsigned serve(const void *context)
                                    .report = on_report,
                                    .owner = &serving,
                                    .failed = on_failed};
-    struct rpc_loop *loop = rounds_loop(about->threads);
+    struct rpc_loop *loop = rounds_loop(about);
     if (shards_new(&config, &serving.shards, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);
     prepare(&serving, about->passes);
@@ -361,7 +361,7 @@ static void measure(const void *context, const struct pair_link *link, struct pa
     snprintf(address, sizeof address, "127.0.0.1:%u", link->port);
     struct rpc_channel *channel = NULL;
     struct reason reason = {{0}};
-    struct rpc_loop *loop = rounds_loop(worker.about->threads);
+    struct rpc_loop *loop = rounds_loop(worker.about);
     if (rpc_channel_new(loop, address, worker.about->client, &channel, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);
     check(rpc_stream_open(channel, "/roost.v1.Shard/Exchange", &events, &worker, &worker.stream) ==

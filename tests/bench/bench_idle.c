@@ -40,7 +40,7 @@ static unsigned serve(const void *context)
     static struct rpc_method method; /* of this process, which does nothing else */
     const struct idle_case *about = context;
     struct reason reason = {{0}};
-    struct rpc_loop *loop = rounds_loop(0);
+    struct rpc_loop *loop = rounds_loop(&(struct rounds_case){.threads = 0});
     struct shards_config config = {
         .boot = BOOT, .logger = &silent, .report = on_report, .failed = on_failed};
     struct shards *shards = NULL;
@@ -116,7 +116,7 @@ static void measure(const void *context, const struct pair_link *link, struct pa
     static struct welcomes welcomes; /* of this process, as are the workers */
     thread_mutex_init(&welcomes.lock);
     thread_cond_init(&welcomes.changed);
-    struct rpc_loop *loop = rounds_loop(0);
+    struct rpc_loop *loop = rounds_loop(&(struct rounds_case){.threads = 0});
     for (unsigned i = 0; i < FIRST; i++)
         connect_one(loop, about, link->port, &welcomes);
     size_t before = pair_server_bytes(link);

@@ -5,7 +5,8 @@
  * Two workers, each a fresh process: one has given so many values of 8 MiB, the other takes them one
  * after another, as its program would. The limit sends as many bytes, and copies them into an array;
  * a taken value is copied as well, and its digest compared. THREADS: polling threads of each
- * process; 0: one per core. CASE: only that one, "pull" or "pull tls". */
+ * process; 0: one per core. CASE: only that one, "pull",
+ * "pull tls" or "pull shared". */
 #include "common/time.h"
 #include "tests/bench/rounds.h"
 #include "tests/models.h"
@@ -36,7 +37,7 @@ static struct peers *worker_make(const struct rounds_case *about, struct mesh *m
                                  unsigned port)
 {
     static const struct logger silent = {LOG_LEVEL_ERROR, -1};
-    struct rpc_settings settings = rpc_settings_default();
+    struct rpc_settings settings = rounds_settings(about);
     struct rpc_loop *loop = NULL;
     struct digest shown = {{0}};
     struct reason reason = {{0}};
@@ -54,7 +55,6 @@ static struct peers *worker_make(const struct rounds_case *about, struct mesh *m
         memcpy(mesh->peers[i].certificate, shown.bytes, sizeof shown.bytes);
         snprintf(mesh->peers[i].address, sizeof mesh->peers[i].address, "127.0.0.1:%u", port);
     }
-    settings.threads = about->threads;
     peers_settings(&settings);
     rpc_process_init(true);
     check(rpc_loop_new(&settings, &loop) == ERR_OK);

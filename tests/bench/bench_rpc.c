@@ -102,10 +102,11 @@ static unsigned serve(const void *context)
     serving.tensor = tensor_new(serving.about->tensor_bytes);
     method = (struct rpc_method){.path = "/bench.B/Exchange",
                                  .kind = RPC_STREAM,
+                                 .shared = true,
                                  .roles = TLS_ROLES_ALL,
                                  .owner = &serving,
                                  .events = &events};
-    struct rpc_server_config config = {.loop = rounds_loop(serving.about->threads),
+    struct rpc_server_config config = {.loop = rounds_loop(serving.about),
                                        .address = "127.0.0.1:0",
                                        .identity = serving.about->server,
                                        .methods = &method,
@@ -191,7 +192,7 @@ static void measure(const void *context, const struct pair_link *link, struct pa
     snprintf(address, sizeof address, "127.0.0.1:%u", link->port);
     struct rpc_channel *channel = NULL;
     struct reason reason = {0};
-    struct rpc_loop *loop = rounds_loop(client.about->threads);
+    struct rpc_loop *loop = rounds_loop(client.about);
     if (rpc_channel_new(loop, address, client.about->client, &channel, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);
     check(rpc_stream_open(channel, "/bench.B/Exchange", &events, &client, &client.stream) ==

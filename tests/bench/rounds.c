@@ -1,6 +1,5 @@
 #include "tests/bench/rounds.h"
 
-#include "common/rpc/rpc.h"
 #include "common/thread.h"
 #include "common/time.h"
 
@@ -41,11 +40,19 @@ void identities_release(struct identities *identities)
     tls_identity_release(&identities->client);
 }
 
-struct rpc_loop *rounds_loop(unsigned threads)
+struct rpc_settings rounds_settings(const struct rounds_case *about)
+{
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = about->threads;
+    if (!about->shared)
+        settings.shared_ring_bytes = 0;
+    return settings;
+}
+
+struct rpc_loop *rounds_loop(const struct rounds_case *about)
 {
     rpc_process_init(true);
-    struct rpc_settings settings = rpc_settings_default();
-    settings.threads = threads;
+    const struct rpc_settings settings = rounds_settings(about);
     struct rpc_loop *loop = NULL;
     check(rpc_loop_new(&settings, &loop) == ERR_OK);
     return loop;
@@ -56,12 +63,11 @@ struct rpc_loop *rounds_loop(unsigned threads)
 static const struct {
     const char *name;
     enum limit_direction direction;
-    bool tls;
+    bool tls, shared;
 } cases[] = {
-    {"push", LIMIT_PUSH, false},
-    {"pull", LIMIT_PULL, false},
-    {"push tls", LIMIT_PUSH, true},
-    {"pull tls", LIMIT_PULL, true},
+    {"push", LIMIT_PUSH, false, false},       {"pull", LIMIT_PULL, false, false},
+    {"push tls", LIMIT_PUSH, true, false},    {"pull tls", LIMIT_PULL, true, false},
+    {"push shared", LIMIT_PUSH, false, true}, {"pull shared", LIMIT_PULL, false, true},
 };
 #define CASES (sizeof cases / sizeof cases[0])
 
@@ -99,6 +105,7 @@ static void run_round(const struct rounds_config *config, const struct identitie
                                     .tensor_bytes = config->tensor_bytes,
                                     .passes = tls ? (config->passes + 3) / 4 : config->passes,
                                     .threads = config->threads,
+                                    .shared = cases[i].shared,
                                     .server = tls ? &identities->server : NULL,
                                     .client = tls ? &identities->client : NULL};
         run_case(config, &about, &results[i].limit[round], &results[i].ours[round]);
@@ -117,7 +124,7 @@ static void print_case(const char *name, const struct results *results, unsigned
         ratios[0][i] = speeds[1][i] / speeds[0][i];
         ratios[1][i] = cpus[1][i] / cpus[0][i];
     }
-    printf("%-9s %7.2f %8.2f %7.2f   %7.3f %8.3f %7.2f\n", name, pair_median(speeds[0], rounds),
+    printf("%-11s %7.2f %8.2f %7.2f   %7.3f %8.3f %7.2f\n", name, pair_median(speeds[0], rounds),
            pair_median(speeds[1], rounds), pair_median(ratios[0], rounds),
            pair_median(cpus[0], rounds), pair_median(cpus[1], rounds),
            pair_median(ratios[1], rounds));
@@ -134,9 +141,9 @@ static void print(const struct rounds_config *config, const struct results *resu
     printf("%u rounds, %.1f MiB, %u passes, %u cores, congestion control %s, %s\n", config->rounds,
            (double)config->tensor_bytes / (1 << 20), config->passes, thread_core_count(),
            congestion, about);
-    printf("%-9s %7s %8s %7s   %7s %8s %7s\n", "", "limit", config->what, "ratio", "limit",
+    printf("%-11s %7s %8s %7s   %7s %8s %7s\n", "", "limit", config->what, "ratio", "limit",
            config->what, "ratio");
-    printf("%-9s %24s   %24s\n", "", "GiB/s", "CPU s per GiB, both ends");
+    printf("%-11s %24s   %24s\n", "", "GiB/s", "CPU s per GiB, both ends");
     for (unsigned i = 0; i < CASES; i++)
         if (results[i].limit[0].bytes > 0)
             print_case(cases[i].name, &results[i], config->rounds);

@@ -1,10 +1,12 @@
-/* Push and pull, with TLS and without, against the limits of the same rounds.
+/* Push and pull, with TLS, without, and through shared memory, against the limits of the same rounds:
+ * shared memory against TCP without TLS.
  *
  * Each round runs every case once, each in two fresh processes, the limit first; a ratio is the
  * median of the rounds' ratios. */
 #ifndef ROOST_TESTS_BENCH_ROUNDS_H
 #define ROOST_TESTS_BENCH_ROUNDS_H
 
+#include "common/rpc/rpc.h"
 #include "tests/bench/limit.h"
 
 enum { ROUNDS_MAX = 101 };
@@ -15,6 +17,7 @@ struct rounds_case {
     size_t tensor_bytes;
     unsigned passes;  /* timed; a quarter of what was asked for with TLS */
     unsigned threads; /* polling threads of each process; 0: one per core */
+    bool shared;      /* through shared memory, as processes of one machine do by themselves */
     const struct tls_identity *server, *client; /* NULL: no TLS */
 };
 
@@ -43,7 +46,7 @@ void identities_init(struct identities *identities);
 void identities_release(struct identities *identities);
 
 /* The polling threads of a measured process. */
-struct rpc_loop;
-struct rpc_loop *rounds_loop(unsigned threads);
+struct rpc_settings rounds_settings(const struct rounds_case *about);
+struct rpc_loop *rounds_loop(const struct rounds_case *about);
 
 #endif

@@ -212,6 +212,21 @@ static void end_of_reads(struct rpc_stream *stream)
         rpc_stream_finish(stream, ERR_OK, NULL);
 }
 
+void stream_bring(struct rpc_stream *stream, struct rpc_message *take_message)
+{
+    if (stream->refused || stream->events->message == NULL)
+        rpc_message_unref(take_message);
+    else
+        stream->events->message(stream->owner, stream, take_message);
+}
+
+/* A client's first message may come before its line. */
+static void bring_unlined(struct rpc_stream *stream, struct rpc_message *take_message)
+{
+    stream->brought_count++;
+    stream_bring(stream, take_message);
+}
+
 static void on_received(struct rpc_tag *tag, bool ok)
 {
     struct rpc_stream *stream = CONTAINER_OF(tag, struct rpc_stream, received);
@@ -230,10 +245,8 @@ static void on_received(struct rpc_tag *tag, bool ok)
             stream_give_up(stream, err, &reason);
         else if (stream->lined)
             stream_line_brought(stream, message);
-        else if (stream->refused || stream->events->message == NULL)
-            rpc_message_unref(message);
         else
-            stream->events->message(stream->owner, stream, message);
+            bring_unlined(stream, message);
         if (err == ERR_OK)
             start_read(stream);
     }

@@ -49,7 +49,7 @@ struct rpc_stream {
 
     /* Only the line's thread. */
     struct line line;
-    uint64_t brought_count;       /* messages that came over the connection */
+    uint64_t brought_count;       /* messages that came over the connection, also before the line */
     uint64_t before;              /* of these come before all that comes over the line, … */
     bool switched_there;          /* … as the other end has said */
     bool deaf;                    /* it wrote nonsense: nothing is read any more */
@@ -88,6 +88,8 @@ void outbound_free(struct outbound *outbound);
 struct outbound *stream_next_locked(struct rpc_stream *stream);
 size_t stream_queued_locked(const struct rpc_stream *stream);
 void stream_drop_queued(struct rpc_stream *stream);
+/* The event of a message. The thread that brings the stream's events. */
+void stream_bring(struct rpc_stream *stream, struct rpc_message *take_message);
 /* This end gives up, for a reason of its own. */
 void stream_give_up(struct rpc_stream *stream, enum err err, const struct reason *reason);
 /* Starts the next write, or the end when all is written and it was asked for. Any thread. */

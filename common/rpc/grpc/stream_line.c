@@ -65,7 +65,7 @@ void stream_line_ask(struct rpc_stream *stream)
         say(stream, MACHINE_KEY, machine);
 }
 
-static bool work(struct line *line);
+static enum line_state work(struct line *line);
 
 /* "NAME WORD", the word in hexadecimal digits. */
 void stream_line_offer(struct rpc_stream *stream)
@@ -165,14 +165,6 @@ void stream_line_over(struct rpc_stream *stream)
 
 /* ---- the line's thread: events ---- */
 
-static void bring(struct rpc_stream *stream, struct rpc_message *take_message)
-{
-    if (stream->refused || stream->events->message == NULL)
-        rpc_message_unref(take_message);
-    else
-        stream->events->message(stream->owner, stream, take_message);
-}
-
 static struct brought *next_brought(struct rpc_stream *stream)
 {
     thread_lock(&stream->lock);
@@ -203,9 +195,9 @@ static void bring_brought(struct rpc_stream *stream)
 {
     struct brought *brought;
     while ((brought = next_brought(stream)) != NULL) {
-        bring(stream, brought->message);
-        free(brought);
         stream->brought_count++;
+        stream_bring(stream, brought->message);
+        free(brought);
         if (stream->switched_there && stream->brought_count > stream->before)
             break_line(stream, ERR_MALFORMED,
                        &(struct reason){.text = "a message beside the stream's shared memory"});
@@ -297,19 +289,23 @@ static enum err read_message(struct rpc_stream *stream, size_t *left, struct rea
     struct rpc_message *message = stream->arriving;
     stream->arriving = NULL;
     *left -= *left < message->bytes ? *left : message->bytes;
-    bring(stream, message);
+    stream_bring(stream, message);
     return ERR_OK;
 }
 
-/* Until there is nothing more. Messages wait for those before them, and other lines have a turn.
- * False: more may be there already. */
+/* Nothing is read: the messages that come before are not there yet, or what comes is nonsense. */
+static bool reads_nothing(const struct rpc_stream *stream)
+{
+    return stream->deaf || (stream->switched_there && stream->brought_count < stream->before);
+}
+
+/* Until there is nothing more, or other lines have their turn: false. */
 static bool read_line(struct rpc_stream *stream)
 {
     struct reason reason = {0};
     enum err err = ERR_OK;
     size_t left = TURN_BYTES_MAX;
-    while (err == ERR_OK && left > 0 && !stream->deaf &&
-           (!stream->switched_there || stream->brought_count >= stream->before))
+    while (err == ERR_OK && left > 0 && !reads_nothing(stream))
         err = read_message(stream, &left, &reason);
     if (err != ERR_OK && err != ERR_BUSY)
         break_line(stream, err, &reason);
@@ -468,7 +464,7 @@ static void close_line(struct rpc_stream *stream)
     stream_close(stream);
 }
 
-static bool work(struct line *line)
+static enum line_state work(struct line *line)
 {
     struct rpc_stream *stream = CONTAINER_OF(line, struct rpc_stream, line);
     bool over = is_over(stream); /* then all that came before is there */
@@ -481,9 +477,11 @@ static bool work(struct line *line)
     bring_sent(stream);
     if (all)
         bring_ended(stream);
-    else
-        line_kick(line);
-    if (over)
+    if (over) {
         close_line(stream);
-    return !over;
+        return LINE_CLOSED;
+    }
+    if (!all)
+        line_kick(line);
+    return !all || reads_nothing(stream) ? LINE_WAITS : LINE_RESTS;
 }
