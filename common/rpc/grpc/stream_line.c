@@ -19,7 +19,8 @@
 
 enum {
     AT_ONCE_BYTES_MAX = 64 << 10, /* of a message that whoever sends it writes */
-    TURN_BYTES_MAX = 1 << 20      /* that are read before other lines have their turn */
+    TURN_BYTES_MAX = 1 << 20,     /* that are read before other lines have their turn, … */
+    MESSAGE_COST_BYTES = 1 << 10  /* … where a message counts as so many more */
 };
 
 enum word { WORD_MESSAGE = 1, WORD_SWITCH = 2 };
@@ -288,7 +289,8 @@ static enum err read_message(struct rpc_stream *stream, size_t *left, struct rea
     TRY(copy_message(stream, reason));
     struct rpc_message *message = stream->arriving;
     stream->arriving = NULL;
-    *left -= *left < message->bytes ? *left : message->bytes;
+    size_t bytes = message->bytes + MESSAGE_COST_BYTES;
+    *left -= *left < bytes ? *left : bytes;
     stream_bring(stream, message);
     return ERR_OK;
 }

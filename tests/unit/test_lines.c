@@ -1,0 +1,196 @@
+/* Lines: who may have one, and when their owner hears of it. */
+#include "tests/unit/unit.h"
+
+#include "common/shared/lines.h"
+#include "common/thread.h"
+#include "common/time.h"
+
+#include <string.h>
+
+enum { WAIT_MS = 10000 };
+
+static const struct shared_link_options options = {.ring_bytes = 4096, .payload_bytes_max = 4096};
+
+struct end {
+    struct line line;
+    struct lines_fixture *f;
+    uint32_t works, read; /* the fixture's mutex guards these and the next two */
+    bool has_link, closed;
+    bool waits, close; /* what work() is to do */
+};
+
+struct lines_fixture {
+    struct lines *here, *there;
+    struct end server, client;
+    struct line_offer offer;
+    struct reason reason;
+    struct thread_mutex mutex;
+    struct thread_cond changed;
+};
+
+static uint32_t read_all(struct line *line)
+{
+    struct slice header;
+    uint64_t bytes;
+    uint32_t read = 0;
+    while (line->link != NULL && shared_link_next(line->link, &header, &bytes, NULL) == ERR_OK)
+        read++;
+    return read;
+}
+
+static enum line_state work(struct line *line)
+{
+    struct end *end = (struct end *)line;
+    struct lines_fixture *f = end->f;
+    thread_lock(&f->mutex);
+    bool waits = end->waits, close = end->close;
+    thread_unlock(&f->mutex);
+    uint32_t read = waits ? 0 : read_all(line);
+    if (close)
+        line_close(line);
+    thread_lock(&f->mutex);
+    end->works++;
+    end->read += read;
+    end->has_link = line->link != NULL;
+    end->closed = close;
+    thread_wake_all(&f->changed);
+    thread_unlock(&f->mutex);
+    return close ? LINE_CLOSED : waits ? LINE_WAITS : LINE_RESTS;
+}
+
+/* Until the flag is set, or the number has grown to so many. */
+static void wait_until(struct lines_fixture *f, const bool *flag, const uint32_t *number,
+                       uint32_t wanted)
+{
+    uint64_t deadline = time_after_ms(time_now_ns(), WAIT_MS);
+    enum err err = ERR_OK;
+    thread_lock(&f->mutex);
+    while (err == ERR_OK && !(flag != NULL && *flag) && !(number != NULL && *number >= wanted))
+        err = thread_wait_locked(&f->changed, &f->mutex, deadline);
+    thread_unlock(&f->mutex);
+    assert_int_equal(err, ERR_OK);
+}
+
+static void lines_set_up(struct lines_fixture *f)
+{
+    thread_mutex_init(&f->mutex);
+    thread_cond_init(&f->changed);
+    f->server.f = f->client.f = f;
+    assert_int_equal(lines_new(&options, &f->here), ERR_OK);
+    assert_int_equal(lines_new(&options, &f->there), ERR_OK);
+    assert_int_equal(line_offer(f->here, work, &f->server.line, &f->offer, &f->reason), ERR_OK);
+}
+
+static void end_line(struct lines_fixture *f, struct end *end)
+{
+    if (end->line.lines == NULL || end->closed)
+        return;
+    thread_lock(&f->mutex);
+    end->close = true;
+    thread_unlock(&f->mutex);
+    line_kick(&end->line);
+    wait_until(f, &end->closed, NULL, 0);
+}
+
+static void lines_tear_down(struct lines_fixture *f)
+{
+    end_line(f, &f->server);
+    end_line(f, &f->client);
+    lines_free(f->here);
+    lines_free(f->there);
+    thread_cond_release(&f->changed);
+    thread_mutex_release(&f->mutex);
+}
+
+static void connect_client(struct lines_fixture *f)
+{
+    assert_int_equal(line_connect(f->there, &f->offer, work, &f->client.line, &f->reason), ERR_OK);
+    wait_until(f, &f->server.has_link, NULL, 0);
+    wait_until(f, &f->client.has_link, NULL, 0);
+}
+
+static void send_one(struct end *end)
+{
+    assert_int_equal(shared_link_begin(end->line.link, slice_of("a"), 0, NULL), ERR_OK);
+}
+
+TEST_F(who_knows_the_word_gets_the_line, lines)
+{
+    connect_client(f);
+    for (uint32_t i = 1; i <= 100; i++) {
+        send_one(&f->client);
+        wait_until(f, NULL, &f->server.read, i);
+        send_one(&f->server);
+        wait_until(f, NULL, &f->client.read, i);
+    }
+}
+
+TEST_F(an_offer_is_good_once, lines)
+{
+    struct shared_link *link = NULL;
+    struct shared_link_options own = options;
+    connect_client(f);
+    memcpy(own.word, f->offer.word, sizeof own.word);
+    assert_int_equal(shared_link_connect(f->offer.name, &own, &link, &f->reason), ERR_OK);
+    while (!shared_link_ended(link))
+        assert_int_equal(shared_link_wait(&link, 1, time_after_ms(time_now_ns(), WAIT_MS)), ERR_OK);
+    shared_link_free(link);
+    send_one(&f->client);
+    wait_until(f, NULL, &f->server.read, 1);
+}
+
+TEST_F(an_offer_that_ended_is_taken_by_nobody, lines)
+{
+    struct shared_link *link = NULL;
+    struct shared_link_options own = options;
+    end_line(f, &f->server);
+    memcpy(own.word, f->offer.word, sizeof own.word);
+    assert_int_equal(shared_link_connect(f->offer.name, &own, &link, &f->reason), ERR_OK);
+    while (!shared_link_ended(link))
+        assert_int_equal(shared_link_wait(&link, 1, time_after_ms(time_now_ns(), WAIT_MS)), ERR_OK);
+    shared_link_free(link);
+}
+
+TEST_F(where_nobody_listens_there_is_no_line, lines)
+{
+    struct line_offer other = f->offer;
+    struct line line = {.lines = NULL};
+    other.name[6] = other.name[6] == '0' ? '1' : '0';
+    assert_int_equal(line_connect(f->there, &other, work, &line, &f->reason), ERR_UNREACHABLE);
+}
+
+/* Else its thread would look after it all the time. */
+TEST_F(a_line_that_waits_is_left_alone_until_it_is_kicked, lines)
+{
+    connect_client(f);
+    thread_lock(&f->mutex);
+    f->server.waits = true;
+    uint32_t works = f->server.works;
+    thread_unlock(&f->mutex);
+    line_kick(&f->server.line); /* it hears that it is to wait */
+    wait_until(f, NULL, &f->server.works, works + 1);
+    send_one(&f->client);
+    send_one(&f->server);
+    wait_until(f, NULL, &f->client.read, 1);
+    thread_lock(&f->mutex);
+    bool few = f->server.works <= works + 2; /* what came may have woken it, once */
+    assert_int_equal(f->server.read, 0);
+    f->server.waits = false;
+    thread_unlock(&f->mutex);
+    assert_true(few);
+    line_kick(&f->server.line);
+    wait_until(f, NULL, &f->server.read, 1);
+}
+
+TEST_F(processes_of_one_machine_have_the_same_name_for_it, lines)
+{
+    assert_true(strlen(lines_machine(f->here)) > 36);
+    assert_string_equal(lines_machine(f->here), lines_machine(f->there));
+}
+
+TEST(without_a_line_there_is_no_thread)
+{
+    struct lines *lines = NULL;
+    assert_int_equal(lines_new(&options, &lines), ERR_OK);
+    lines_free(lines);
+}
