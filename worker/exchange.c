@@ -126,13 +126,27 @@ static void run(struct exchange *x, const struct running_work *work, void *memor
     x->err = walk_collective(work, x->model->rank, &carrier, memory);
 }
 
+struct collective exchange_all_reduce(const struct model *model, uint64_t n)
+{
+    return (struct collective){.kind = COLLECTIVE_ALL_REDUCE,
+                               .way = COLLECTIVE_HALVING,
+                               .ranks = model->ranks,
+                               .elements = n};
+}
+
+struct collective exchange_all_gather(const struct model *model, uint64_t each)
+{
+    return (struct collective){.kind = COLLECTIVE_ALL_GATHER,
+                               .way = COLLECTIVE_DIRECT,
+                               .ranks = model->ranks,
+                               .elements = model->ranks * each,
+                               .each = each};
+}
+
 static void all_reduce(struct exchange *x, void *array, int64_t n, running_add *add)
 {
     size_t bytes = (size_t)n * x->k->element_bytes;
-    struct running_work work = {.collective = {.kind = COLLECTIVE_ALL_REDUCE,
-                                               .way = COLLECTIVE_HALVING,
-                                               .ranks = x->model->ranks,
-                                               .elements = (uint64_t)n},
+    struct running_work work = {.collective = exchange_all_reduce(x->model, (uint64_t)n),
                                 .element_bytes = (uint32_t)x->k->element_bytes,
                                 .add = add,
                                 .context = x};
@@ -159,11 +173,7 @@ static void merge(void *context, element *array, int64_t n)
 /* all (ranks, count): what each member has told; of this one it is there. */
 static void gather(struct exchange *x, float *all, size_t count)
 {
-    const struct running_work work = {.collective = {.kind = COLLECTIVE_ALL_GATHER,
-                                                     .way = COLLECTIVE_DIRECT,
-                                                     .ranks = x->model->ranks,
-                                                     .elements = x->model->ranks * count,
-                                                     .each = count},
+    const struct running_work work = {.collective = exchange_all_gather(x->model, count),
                                       .element_bytes = sizeof(float),
                                       .array = all};
     run(x, &work, x->memory); /* of which a gathering takes nothing */
@@ -222,15 +232,15 @@ static void largest(void *context, float *by_piece, float *logit, int64_t rows)
     struct exchange *x = context;
     struct numbers n;
     uint32_t rank = x->model->rank, ranks = x->model->ranks;
-    if (!begin_numbers(x, by_piece, logit, rows, 2, &n))
+    if (!begin_numbers(x, by_piece, logit, rows, EXCHANGE_LARGEST_NUMBERS, &n))
         return;
-    float *own = n.told + 2 * rank * n.rows;
+    float *own = n.told + EXCHANGE_LARGEST_NUMBERS * rank * n.rows;
     for (size_t row = 0; row < n.rows; row++)
         own[row] = largest_held(&n, rank, row);
     memcpy(own + n.rows, n.by_row, n.row_bytes);
-    gather(x, n.told, 2 * n.rows);
+    gather(x, n.told, EXCHANGE_LARGEST_NUMBERS * n.rows);
     for (uint32_t r = 0; r < ranks; r++) {
-        const float *told = n.told + 2 * r * n.rows;
+        const float *told = n.told + EXCHANGE_LARGEST_NUMBERS * r * n.rows;
         for (size_t row = 0; r != rank && row < n.rows; row++)
             set_pieces(&n, r, row, told[row], -INFINITY);
         if (r != rank)
@@ -259,7 +269,7 @@ static void totals(void *context, float *by_piece, int32_t *correct, int64_t row
     struct exchange *x = context;
     struct numbers n;
     uint32_t rank = x->model->rank, ranks = x->model->ranks;
-    if (!begin_numbers(x, by_piece, correct, rows, 1, &n))
+    if (!begin_numbers(x, by_piece, correct, rows, EXCHANGE_TOTALS_NUMBERS, &n))
         return;
     int32_t *right = n.by_row;
     for (size_t row = 0; row < n.rows; row++)

@@ -8,6 +8,7 @@
 #ifndef ROOST_WORKER_EXCHANGE_H
 #define ROOST_WORKER_EXCHANGE_H
 
+#include "worker/collective/collective.h"
 #include "worker/executor_hooks.h"
 #include "worker/model/unit.h"
 
@@ -21,6 +22,14 @@ struct exchange {
     uint8_t *memory;            /* owned, and so many bytes */
     size_t bytes;
 };
+
+/* Floats of each row that a member tells the others. */
+enum { EXCHANGE_LARGEST_NUMBERS = 2, EXCHANGE_TOTALS_NUMBERS = 1 };
+
+/* The collectives between those who have that model's pieces: of n elements, the same at each; of
+ * `each` floats that a member has alone. */
+struct collective exchange_all_reduce(const struct model *model, uint64_t n);
+struct collective exchange_all_gather(const struct model *model, uint64_t each);
 
 void exchange_init(struct exchange *exchange, const struct kernels *k, const struct model *model);
 void exchange_release(struct exchange *exchange); /* {0} is fine */

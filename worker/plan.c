@@ -94,6 +94,7 @@ enum { MEASURED_TIMES = 3, USES_MAX = 16 };
 /* One unit's arrays, all zero. */
 struct measured {
     struct unit_call call;
+    struct exchange_count count; /* instead of other members */
     element *weights[USES_MAX];
     float *gradients[USES_MAX];
 };
@@ -119,6 +120,7 @@ static void place_arrays(const struct plan *plan, uint32_t number, struct carve 
     measured->call = (struct unit_call){
         .k = plan->kernels,
         .model = model,
+        .exchange = &measured->count.calls,
         .unit = number,
         .samples = plan->train->microbatch,
         .logits_bytes_max = plan->train->logits_bytes_max,
@@ -168,6 +170,7 @@ enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs)
     for (uint32_t unit = 0; unit < plan->model->units_count; unit++) {
         struct measured measured;
         struct carve carve = {0};
+        exchange_count_init(&measured.count, k, plan->model);
         place_arrays(plan, unit, &carve, &measured);
         uint64_t bytes = carve.bytes;
         void *memory = k->alloc(k, bytes);
@@ -214,6 +217,12 @@ static void add_weights(const struct plan *plan, const struct program_place *pla
     }
 }
 
+/* What is whole is pushed by rank 0 alone. */
+static bool pushes(const struct model *model, uint32_t parameter)
+{
+    return model->rank == 0 || model->parameters[parameter].pieces > 1;
+}
+
 static void add_gradients(const struct plan *plan, const uint32_t *sets, struct plan_bytes *bytes)
 {
     const struct model *model = plan->model;
@@ -224,7 +233,7 @@ static void add_gradients(const struct plan *plan, const uint32_t *sets, struct 
         for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++) {
             uint32_t parameter = model->uses[use].parameter;
             bytes->gradients += sets[number] * gradient_bytes(plan, parameter);
-            bytes->pushed += wire_bytes(plan, parameter);
+            bytes->pushed += pushes(model, parameter) ? wire_bytes(plan, parameter) : 0;
         }
     }
 }
@@ -248,6 +257,33 @@ static void add_scratch(const struct plan *plan, const struct program_place *pla
     bytes->scratch += most;
 }
 
+/* Of the acts that the executor carries out with each function. */
+static void count_row(const struct program_row *row, struct unit_call *call)
+{
+    call->unit = row->unit;
+    call->training = row->act != ACT_E;
+    if (row->act == ACT_F || row->act == ACT_E || row->act == ACT_RC)
+        unit_exchange_forward(call);
+    else if (row->act == ACT_B || row->act == ACT_I)
+        unit_exchange_backward(call);
+}
+
+static void add_exchanged(const struct plan *plan, const struct program_place *place,
+                          struct plan_bytes *bytes)
+{
+    struct exchange_count count;
+    struct unit_call call = {.k = plan->kernels,
+                             .model = plan->model,
+                             .exchange = &count.calls,
+                             .samples = plan->train->microbatch,
+                             .logits_bytes_max = plan->train->logits_bytes_max};
+    exchange_count_init(&count, plan->kernels, plan->model);
+    for (uint32_t i = 0; i < place->rows_count; i++)
+        count_row(&place->rows[i], &call);
+    bytes->exchanged = count.counted;
+    bytes->host += count.given_bytes[0] + count.given_bytes[1];
+}
+
 enum err plan_place(const struct plan *plan, const struct program *program,
                     const struct simulate_result *result, uint32_t place,
                     struct plan_bytes *ret_bytes)
@@ -266,6 +302,8 @@ enum err plan_place(const struct plan *plan, const struct program *program,
     if (simulated->gradients_bytes > 0)
         bytes.gradients = simulated->gradients_bytes;
     add_scratch(plan, &program->places[place], &bytes);
+    if (plan->model->ranks > 1)
+        add_exchanged(plan, &program->places[place], &bytes);
     bytes.device = bytes.weights + bytes.gradients + bytes.activations + bytes.scratch;
     *ret_bytes = bytes;
     return ERR_OK;

@@ -4,11 +4,12 @@
 
 #include "common/model/model.h"
 #include "kernels/kernels.h"
+#include "worker/exchange_count.h"
 #include "worker/program/simulate.h"
 
 struct plan {
     const struct kernels *kernels; /* borrowed, like the two below */
-    const struct model *model;
+    const struct model *model;     /* or a member's (common/model/pieces.h) */
     const struct spec_train *train;
 };
 
@@ -21,16 +22,18 @@ void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes);
  * twice that (I = W = 1). (units). ERR_NOMEM. */
 enum err plan_uniform(const struct program *program, struct simulate_cost *ret_costs) MUST_USE;
 
-/* Nanoseconds, measured here: the fastest of a few. I and W are taken to be half of B each.
+/* Nanoseconds, measured here, what members exchange not among them: the fastest of a few. I and W are taken to be half of B each.
  * (units). ERR_NOMEM; ERR_IO: the device failed. */
 enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs) MUST_USE;
 
-/* Bytes of a place. */
+/* Bytes of a place, or of the member that has the plan's model: those of a place take the same memory. */
 struct plan_bytes {
     uint64_t weights, gradients, activations, scratch; /* as an executor takes them */
     uint64_t device;                                   /* their sum */
-    uint64_t host;                                     /* offloaded, and sent for the lease */
+    uint64_t
+        host; /* offloaded, sent for the lease, and of the sums that others may still ask for */
     uint64_t pulled, pushed; /* payloads: of a version; of the nodes that the program spans */
+    struct exchange_counted exchanged; /* with the other members, for these nodes */
 };
 
 /* `result` is the program's. ERR_NOMEM. */

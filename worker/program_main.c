@@ -2,6 +2,7 @@
  * checked, played on a fake clock and drawn. Nothing is trained, and no cluster is asked. */
 #include "common/file.h"
 #include "common/files/json.h"
+#include "common/model/pieces.h"
 #include "common/program/rows.h"
 #include "common/program/spec_file.h"
 #include "common/scoped.h"
@@ -216,14 +217,19 @@ struct planned {
     struct buf rows;  /* of --read; none: the spec's or a schedule's */
     struct program program;
     struct simulate_result result;
-    struct plan_bytes *places; /* (places) of all their lanes */
-    double step, step_ideal;   /* ticks of a step, in a stream of them */
-    uint32_t slots;            /* of the node */
+    uint32_t ranks;             /* of each place */
+    struct model *shares;       /* (ranks) */
+    struct plan_bytes *members; /* (places, ranks) of all their lanes */
+    double step, step_ideal;    /* ticks of a step, in a stream of them */
+    uint32_t slots;             /* of the node */
 };
 
 static void planned_release(struct planned *planned)
 {
-    free(planned->places);
+    free(planned->members);
+    for (uint32_t rank = 0; planned->shares != NULL && rank < planned->ranks; rank++)
+        model_release(&planned->shares[rank]);
+    free(planned->shares);
     buf_release(&planned->rows);
     simulate_release(&planned->result);
     program_release(&planned->program);
@@ -402,6 +408,30 @@ static enum err simulate_stream(const struct simulate_options *simulate, struct 
     return ERR_OK;
 }
 
+static struct plan_bytes *member_of(const struct planned *planned, uint32_t place, uint32_t rank)
+{
+    return &planned->members[(size_t)place * planned->ranks + rank];
+}
+
+static enum err plan_members(struct planned *planned)
+{
+    const struct program *program = &planned->program;
+    planned->members =
+        calloc((size_t)program->places_count * planned->ranks, sizeof *planned->members);
+    if (planned->members == NULL)
+        return ERR_NOMEM;
+    for (uint32_t rank = 0; rank < planned->ranks; rank++) {
+        struct plan plan = planned->plan;
+        plan.model = &planned->shares[rank];
+        for (uint32_t p = 0; p < program->places_count; p++) {
+            struct plan_bytes *member = member_of(planned, p, rank);
+            TRY(plan_place(&plan, program, &planned->result, p, member));
+            multiply(member, lanes_of(planned, p), spec_place_leases(&planned->spec));
+        }
+    }
+    return ERR_OK;
+}
+
 static enum err simulate(const struct arguments *arguments, struct planned *planned)
 {
     uint32_t units = planned->model.units_count;
@@ -420,17 +450,20 @@ static enum err simulate(const struct arguments *arguments, struct planned *plan
     else
         TRY(plan_measure(&planned->plan, costs));
     TRY(simulate_program(&planned->program, &options, &planned->result));
-    planned->places = calloc(planned->program.places_count, sizeof *planned->places);
-    if (planned->places == NULL)
-        return ERR_NOMEM;
     planned->mesh.places = planned->program.places_count;
     if (spec_place_leases(&planned->spec) > 1 && planned->program.places_count > 1)
         TRY(simulate_stream(&options, planned));
-    for (uint32_t p = 0; p < planned->program.places_count; p++) {
-        TRY(plan_place(&planned->plan, &planned->program, &planned->result, p,
-                       &planned->places[p]));
-        multiply(&planned->places[p], lanes_of(planned, p), spec_place_leases(&planned->spec));
-    }
+    return plan_members(planned);
+}
+
+static enum err share_model(struct planned *planned)
+{
+    uint32_t ranks = spec_mesh_ranks(&planned->spec.mesh);
+    planned->shares = calloc(ranks, sizeof *planned->shares);
+    if (planned->shares == NULL)
+        return ERR_NOMEM;
+    for (; planned->ranks < ranks; planned->ranks++)
+        TRY(pieces_share(&planned->model, planned->ranks, ranks, &planned->shares[planned->ranks]));
     return ERR_OK;
 }
 
@@ -444,7 +477,8 @@ static enum err make_plan(const struct arguments *arguments, struct planned *pla
                                             .gemm_threads = (int)planned->spec.train.threads};
     if (!kernels_new(&options, &planned->kernels, reason->text, sizeof reason->text))
         return ERR_UNSUPPORTED;
-    planned->plan = (struct plan){planned->kernels, &planned->model, &planned->spec.train};
+    TRY(share_model(planned));
+    planned->plan = (struct plan){planned->kernels, &planned->shares[0], &planned->spec.train};
     return simulate(arguments, planned);
 }
 
@@ -456,21 +490,90 @@ static double in_words(const struct arguments *arguments, double ticks)
     return ticks / (arguments->uniform ? PLAN_FORWARD_TICKS : 1e9);
 }
 
+static uint64_t number_of(const struct plan_bytes *member, size_t offset)
+{
+    return *(const uint64_t *)((const char *)member + offset);
+}
+
 static uint64_t sum_of(const struct planned *planned, size_t offset)
 {
     uint64_t sum = 0;
-    for (uint32_t p = 0; p < planned->program.places_count; p++)
-        sum += *(const uint64_t *)((const char *)&planned->places[p] + offset);
+    for (uint32_t i = 0; i < planned->program.places_count * planned->ranks; i++)
+        sum += number_of(&planned->members[i], offset);
     return sum;
 }
 
+/* Over boundaries a rank hands values to its like. */
+static uint64_t boundary_bytes(const struct planned *planned)
+{
+    return simulate_peer_bytes(&planned->result) * planned->ranks;
+}
+
+static uint64_t sum_bytes(const struct planned *planned)
+{
+    return sum_of(planned, offsetof(struct plan_bytes, exchanged.bytes));
+}
+
+/* Of each place, whose members have the same. */
 static void put_places(struct json_writer *writer, const struct planned *planned, const char *key,
                        size_t offset)
 {
     json_put_key(writer, key);
     json_put_array(writer);
     for (uint32_t p = 0; p < planned->program.places_count; p++)
-        json_put_uint(writer, *(const uint64_t *)((const char *)&planned->places[p] + offset));
+        json_put_uint(writer, number_of(member_of(planned, p, 0), offset));
+    json_put_end(writer);
+}
+
+/* Of each place a list: of each rank. */
+static void put_members(struct json_writer *writer, const struct planned *planned, const char *key,
+                        size_t offset)
+{
+    json_put_key(writer, key);
+    json_put_array(writer);
+    for (uint32_t p = 0; p < planned->program.places_count; p++) {
+        json_put_array(writer);
+        for (uint32_t rank = 0; rank < planned->ranks; rank++)
+            json_put_uint(writer, number_of(member_of(planned, p, rank), offset));
+        json_put_end(writer);
+    }
+    json_put_end(writer);
+}
+
+/* What members of places exchange: all of them together, and each. */
+static void put_exchanged(struct json_writer *writer, const struct planned *planned)
+{
+    static const struct {
+        const char *key;
+        size_t offset;
+    } rows[] = {
+        {"sums", offsetof(struct plan_bytes, exchanged.sums)},
+        {"sum_messages", offsetof(struct plan_bytes, exchanged.sum_messages)},
+        {"gathers", offsetof(struct plan_bytes, exchanged.gathers)},
+        {"gather_messages", offsetof(struct plan_bytes, exchanged.gather_messages)},
+    };
+    json_member_uint(writer, "sum_bytes", sum_bytes(planned));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        json_member_uint(writer, rows[i].key, sum_of(planned, rows[i].offset));
+}
+
+static void put_bytes(struct json_writer *writer, const struct planned *planned)
+{
+    json_member_uint(writer, "peer_bytes", boundary_bytes(planned) + sum_bytes(planned));
+    put_exchanged(writer, planned);
+    json_member_uint(writer, "pulled_bytes", sum_of(planned, offsetof(struct plan_bytes, pulled)));
+    json_member_uint(writer, "pushed_bytes", sum_of(planned, offsetof(struct plan_bytes, pushed)));
+    json_put_key(writer, "member_bytes");
+    json_put_object(writer);
+    put_members(writer, planned, "pulled", offsetof(struct plan_bytes, pulled));
+    put_members(writer, planned, "pushed", offsetof(struct plan_bytes, pushed));
+    put_members(writer, planned, "sums", offsetof(struct plan_bytes, exchanged.bytes));
+    json_put_end(writer);
+    json_put_key(writer, "peak_bytes");
+    json_put_object(writer);
+    put_places(writer, planned, "device", offsetof(struct plan_bytes, device));
+    put_places(writer, planned, "weights", offsetof(struct plan_bytes, weights));
+    put_places(writer, planned, "host", offsetof(struct plan_bytes, host));
     json_put_end(writer);
 }
 
@@ -499,6 +602,7 @@ static enum err print_json(const struct arguments *arguments, const struct plann
     struct json_writer writer = json_writer(&buf);
     json_put_object(&writer);
     json_member_uint(&writer, "stages", planned->program.places_count);
+    json_member_uint(&writer, "tensor", planned->ranks);
     json_member_text(&writer, "schedule", schedule_text(arguments, planned).text);
     json_member_uint(&writer, "slots", planned->program.slots);
     json_member_uint(&writer, "microbatches", planned->program.microbatches);
@@ -518,18 +622,38 @@ static enum err print_json(const struct arguments *arguments, const struct plann
         json_member_real(&writer, "step_time", in_words(arguments, planned->step));
         json_member_real(&writer, "step_ideal", in_words(arguments, planned->step_ideal));
     }
-    json_member_uint(&writer, "peer_bytes", simulate_peer_bytes(&planned->result));
-    json_member_uint(&writer, "pulled_bytes", sum_of(planned, offsetof(struct plan_bytes, pulled)));
-    json_member_uint(&writer, "pushed_bytes", sum_of(planned, offsetof(struct plan_bytes, pushed)));
-    json_put_key(&writer, "peak_bytes");
-    json_put_object(&writer);
-    put_places(&writer, planned, "device", offsetof(struct plan_bytes, device));
-    put_places(&writer, planned, "host", offsetof(struct plan_bytes, host));
-    json_put_end(&writer);
+    put_bytes(&writer, planned);
     json_put_end(&writer);
     TRY(json_writer_finish(&writer));
     printf("%.*s\n", (int)buf.bytes, (const char *)buf.data);
     return ERR_OK;
+}
+
+static void print_exchanged(const struct planned *planned)
+{
+    uint64_t sums = sum_of(planned, offsetof(struct plan_bytes, exchanged.sums));
+    uint64_t messages = sum_of(planned, offsetof(struct plan_bytes, exchanged.sum_messages));
+    if (planned->ranks == 1)
+        return;
+    fprintf(stderr, "%u members a place: %" PRIu64 " bytes between them", planned->ranks,
+            sum_bytes(planned));
+    if (sums > 0)
+        fprintf(stderr, ", %" PRIu64 " sums of %" PRIu64 " messages each", sums / planned->ranks,
+                messages / sums);
+    fprintf(stderr, "\n");
+}
+
+static void print_place(const struct planned *planned, uint32_t place)
+{
+    const struct plan_bytes *bytes = member_of(planned, place, 0);
+    uint32_t stored = planned->result.places[place].stored;
+    fprintf(stderr,
+            "place %u: keeps %u microbatch%s; device %" PRIu64 " bytes (weights %" PRIu64
+            ", gradients %" PRIu64 ", activations %" PRIu64 ", scratch %" PRIu64 "), host %" PRIu64
+            "%s\n",
+            place, stored, stored == 1 ? "" : "es", bytes->device, bytes->weights, bytes->gradients,
+            bytes->activations, bytes->scratch, bytes->host,
+            planned->ranks > 1 ? ", of each member" : "");
 }
 
 /* The program on stdout, what it costs on stderr. */
@@ -541,20 +665,14 @@ static enum err print_text(const struct arguments *arguments, const struct plann
     fprintf(stderr, "%s: time %g%s, idle share %.3f, %" PRIu64 " bytes between places\n",
             schedule_text(arguments, planned).text,
             in_words(arguments, (double)planned->result.time), arguments->uniform ? "" : " s",
-            simulate_idle_share(&planned->result), simulate_peer_bytes(&planned->result));
+            simulate_idle_share(&planned->result), boundary_bytes(planned));
+    print_exchanged(planned);
     if (planned->step > 0)
         fprintf(stderr, "without a flush: a step takes %g%s, %g if no place waited\n",
                 in_words(arguments, planned->step), arguments->uniform ? "" : " s",
                 in_words(arguments, planned->step_ideal));
     for (uint32_t p = 0; p < planned->program.places_count; p++)
-        fprintf(
-            stderr,
-            "place %u: keeps %u microbatch%s; device %" PRIu64 " bytes (weights %" PRIu64
-            ", gradients %" PRIu64 ", activations %" PRIu64 ", scratch %" PRIu64 "), host %" PRIu64
-            "\n",
-            p, planned->result.places[p].stored, planned->result.places[p].stored == 1 ? "" : "es",
-            planned->places[p].device, planned->places[p].weights, planned->places[p].gradients,
-            planned->places[p].activations, planned->places[p].scratch, planned->places[p].host);
+        print_place(planned, p);
     return ERR_OK;
 }
 

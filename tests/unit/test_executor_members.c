@@ -5,6 +5,7 @@
 #include "common/model/pieces.h"
 #include "common/thread.h"
 #include "common/time.h"
+#include "worker/plan.h"
 #include "worker/replicated.h"
 
 enum { RANKS_MAX = 4, PARTS_MAX = 8192 };
@@ -285,6 +286,58 @@ TEST_F(a_member_that_gets_nothing_ends_with_the_error, executor, .settings = cut
         assert_int_equal(group.members[rank].given, 1); /* and nothing after it */
     }
     group_close(&group);
+}
+
+/* A plan of the member's program counts what it received, and what it gave. */
+static void assert_planned(const struct group *group, const struct member *member)
+{
+    enum { UNITS_MAX = 16 };
+    scoped(simulate_release) struct simulate_result result = {0};
+    const struct plan plan = {group->f->k, &member->model, &group->f->train};
+    const struct simulate_cost costs[UNITS_MAX] = {{0, 0, 0}};
+    struct program_sizes sizes[UNITS_MAX];
+    const struct simulate_options options = {.costs = costs, .sizes = sizes};
+    const struct program *program = executor_program(member->executor);
+    struct plan_bytes bytes;
+    assert_true(member->model.units_count <= UNITS_MAX);
+    plan_sizes(&plan, sizes);
+    assert_int_equal(simulate_program(program, &options, &result), ERR_OK);
+    assert_int_equal(plan_place(&plan, program, &result, 0, &bytes), ERR_OK);
+    const struct executor_memory taken = executor_memory(member->executor);
+    assert_int_equal(bytes.weights, taken.weights);
+    assert_int_equal(bytes.activations, taken.activations);
+    assert_int_equal(bytes.scratch, taken.scratch);
+    assert_int_equal(bytes.exchanged.bytes, member->received);
+    assert_int_equal(bytes.exchanged.sum_messages + bytes.exchanged.gathers, member->given);
+}
+
+/* Also where the loss is computed block by block. */
+static void check_planned(struct executor_fixture *f, uint32_t ranks, uint64_t logits_bytes_max)
+{
+    static struct group group;
+    uint64_t usual = f->train.logits_bytes_max;
+    f->train.logits_bytes_max = logits_bytes_max != 0 ? logits_bytes_max : usual;
+    group_open(&group, f, ranks);
+    group_run(&group, fixture_ticket(0, 0, 0));
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        assert_int_equal(group.members[rank].err, ERR_OK);
+        assert_planned(&group, &group.members[rank]);
+    }
+    group_close(&group);
+    f->train.logits_bytes_max = usual;
+}
+
+TEST(members_receive_what_their_plan_says)
+{
+    for (uint32_t m = 0; m < CUT_MODELS; m++) {
+        struct executor_fixture f = {.settings = cut_models[m](4)};
+        executor_set_up(&f);
+        for (uint32_t ranks = 2; ranks <= 4; ranks *= 2) {
+            check_planned(&f, ranks, 0);
+            check_planned(&f, ranks, 5000);
+        }
+        executor_tear_down(&f);
+    }
 }
 
 /* 2 layers, 7 tokens, microbatches of 2: 14 rows of 48. Of each microbatch 4 sums a layer, one of

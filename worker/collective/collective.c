@@ -303,6 +303,7 @@ struct collective_traffic collective_bytes(const struct collective *collective, 
 {
     struct collective_schedule schedule;
     struct collective_traffic traffic = {0};
+    uint32_t given = UINT32_MAX; /* the newest round */
     collective_plan(collective, rank, &schedule);
     for (uint32_t i = 0; i < schedule.count; i++) {
         const struct collective_step *step = &schedule.steps[i];
@@ -310,6 +311,8 @@ struct collective_traffic collective_bytes(const struct collective *collective, 
         if (step->act == COLLECTIVE_SEND) {
             traffic.sent_messages++;
             traffic.sent_bytes += bytes;
+            traffic.given_bytes += step->round != given ? bytes : 0;
+            given = step->round;
         } else if (collective_receives(step)) {
             traffic.received_messages++;
             traffic.received_bytes += bytes;

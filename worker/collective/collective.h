@@ -120,6 +120,7 @@ static inline bool collective_receives(const struct collective_step *step)
 struct collective_traffic {
     uint64_t sent_bytes, received_bytes;
     uint32_t sent_messages, received_messages;
+    uint64_t given_bytes; /* sent, but what all others get in one round is counted once */
 };
 struct collective_traffic collective_bytes(const struct collective *collective, uint32_t rank,
                                            uint32_t element_bytes);

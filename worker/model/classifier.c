@@ -80,7 +80,7 @@ static void classify(const struct kernels *k, const struct classifier *c, const 
     backward(k, c, b);
 }
 
-/* ---- by pieces ---- */
+/* ---- a piece ---- */
 
 /* One piece of a block. */
 struct piece {
@@ -105,6 +105,28 @@ static struct piece piece_of(const struct kernels *k, const struct classifier *c
     return p;
 }
 
+/* ---- what members tell each other of a block ---- */
+
+static void exchange_largest(const struct classifier *c, const struct block *b)
+{
+    if (c->ranks > 1)
+        c->exchange->largest(c->exchange->context, b->largest, b->logit, b->rows);
+}
+
+static void exchange_totals(const struct classifier *c, const struct block *b, int32_t *correct)
+{
+    if (c->ranks > 1)
+        c->exchange->totals(c->exchange->context, b->sums, correct, b->rows);
+}
+
+static void exchange_dinput(const struct classifier *c, const struct block *b, element *dinput)
+{
+    if (c->ranks > 1)
+        c->exchange->sum(c->exchange->context, dinput, b->rows * c->C);
+}
+
+/* ---- by pieces ---- */
+
 static void find_largest(const struct kernels *k, const struct classifier *c, const struct block *b,
                          const int32_t *targets)
 {
@@ -117,8 +139,7 @@ static void find_largest(const struct kernels *k, const struct classifier *c, co
         k->pieces_largest(k, b->largest + p.numbers, b->logit, p.logits, targets, p.first, b->rows,
                           p.V, p.Vp);
     }
-    if (c->ranks > 1)
-        c->exchange->largest(c->exchange->context, b->largest, b->logit, b->rows);
+    exchange_largest(c, b);
 }
 
 static void sum_exponentials(const struct kernels *k, const struct classifier *c,
@@ -131,8 +152,7 @@ static void sum_exponentials(const struct kernels *k, const struct classifier *c
         k->pieces_exponentials(k, b->sums + p.numbers, correct, p.logits, b->largest, targets,
                                p.first, c->pieces, b->rows, p.V, p.Vp);
     }
-    if (c->ranks > 1)
-        c->exchange->totals(c->exchange->context, b->sums, correct, b->rows);
+    exchange_totals(c, b, correct);
 }
 
 /* The losses of all pieces are the same. */
@@ -177,8 +197,7 @@ static void pieces_backward(const struct kernels *k, const struct classifier *c,
     element *dinput =
         kernels_at(k, c->dinput, b->row * c->C); /* last: it may overwrite the input */
     piece_sum(k, dinput, b->scratch, held(c), b->rows * c->C, piece_backward, &at);
-    if (c->ranks > 1)
-        c->exchange->sum(c->exchange->context, dinput, b->rows * c->C);
+    exchange_dinput(c, b, dinput);
 }
 
 static void classify_by_pieces(const struct kernels *k, const struct classifier *c,
@@ -192,15 +211,35 @@ static void classify_by_pieces(const struct kernels *k, const struct classifier 
         pieces_backward(k, c, b);
 }
 
+/* The block of at most so many rows that begins where `block` does; false: there is none. */
+static bool next_block(const struct classifier *c, int64_t rows_max, struct block *block)
+{
+    int64_t rest = c->N - block->row;
+    block->rows = rest < rows_max ? rest : rows_max;
+    return rest > 0;
+}
+
+void classifier_exchange(const struct kernels *k, const struct classifier *c,
+                         uint64_t logits_bytes_max, bool has_dinput)
+{
+    int64_t rows_max = block_rows(k, c, logits_bytes_max);
+    struct block block = {.row = 0};
+    for (; next_block(c, rows_max, &block); block.row += rows_max) {
+        exchange_largest(c, &block);
+        exchange_totals(c, &block, NULL);
+        if (has_dinput)
+            exchange_dinput(c, &block, NULL);
+    }
+}
+
 void classifier(const struct kernels *k, const struct classifier *c, uint64_t logits_bytes_max,
                 const int32_t *targets, float *losses, int32_t *correct, element *scratch)
 {
     int64_t rows_max = block_rows(k, c, logits_bytes_max);
     struct carve carve = {.base = (uint8_t *)scratch};
     struct block block = place_block(k, c, rows_max, &carve);
-    for (; block.row < c->N; block.row += rows_max) {
+    for (; next_block(c, rows_max, &block); block.row += rows_max) {
         int64_t row = block.row;
-        block.rows = c->N - row < rows_max ? c->N - row : rows_max;
         if (c->pieces > 1)
             classify_by_pieces(k, c, &block, targets + row, losses + row, correct + row);
         else

@@ -38,6 +38,11 @@ struct classifier {
 uint64_t classifier_scratch_bytes(const struct kernels *k, const struct classifier *c,
                                   uint64_t logits_bytes_max);
 
+/* What the members exchange in classifier(), and nothing else; `has_dinput`: with a gradient of the
+ * input. Only N to exchange are read. */
+void classifier_exchange(const struct kernels *k, const struct classifier *c,
+                         uint64_t logits_bytes_max, bool has_dinput);
+
 /* losses (N), correct (N), and the gradients above. */
 void classifier(const struct kernels *k, const struct classifier *c, uint64_t logits_bytes_max,
                 const int32_t *targets, float *losses, int32_t *correct, element *scratch);

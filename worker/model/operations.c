@@ -34,6 +34,13 @@ static const struct model_parameter *parameter_of(const struct act_arrays *act,
     return &model->parameters[model->uses[act->unit->use_first + o->use].parameter];
 }
 
+/* Of an array whose gradient somebody wants. */
+static bool wants_gradient(const struct act_arrays *act, uint8_t array)
+{
+    uint8_t at = act->unit->arrays[array].gradient;
+    return at != MODEL_NO_ARRAY && (at != MODEL_DIN || act->unit->din != MODEL_DIN_ABSENT);
+}
+
 /* How many members have pieces of it: 1 when it is whole. */
 static uint32_t members(const struct act_arrays *act, bool split)
 {
@@ -65,16 +72,21 @@ static struct table table_of(const struct act_arrays *a, const struct model_oper
                           count};
 }
 
+static void embedding_exchange(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct unit_exchange *exchange = a->call->exchange;
+    if (table_of(a, o).members > 1)
+        exchange->merge(exchange->context, a->arrays[o->out], a->N * width(a, o->out));
+}
+
 static void embedding_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    const struct unit_exchange *exchange = a->call->exchange;
     const struct table table = table_of(a, o);
     int64_t T = a->call->model->sample_tokens, C = width(a, o->out);
     k->embedding_forward(k, a->arrays[o->out], a->call->input, weights(a, o, 0), weights(a, o, 1),
                          a->call->samples, T, C, table.first, table.rows, table.V);
-    if (table.members > 1)
-        exchange->merge(exchange->context, a->arrays[o->out], a->N * C);
+    embedding_exchange(a, o);
 }
 
 static void embedding_backward(const struct act_arrays *a, const struct model_operation *o)
@@ -226,6 +238,13 @@ static void forward_alone(const struct products *p, uint32_t piece)
         k->linear_forward(k, out, in, weight, bias, a->N, p->I, p->O);
 }
 
+static void linear_exchange_forward(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct products p = products_of(a, o);
+    if (p.by_cols)
+        sum_members(a, a->arrays[o->out], a->N * p.O);
+}
+
 /* By columns: first the sum of the pieces, then what follows it. */
 static void forward_by_cols(const struct products *p)
 {
@@ -235,7 +254,7 @@ static void forward_by_cols(const struct products *p)
     element *out = a->arrays[o->out];
     const element *bias = weights(a, o, BIAS);
     piece_sum(k, out, a->scratch, p->count, a->N * p->O, product_forward, p);
-    sum_members(a, out, a->N * p->O);
+    linear_exchange_forward(a, o);
     if (bias != NULL || o->with != MODEL_NO_ARRAY)
         k->linear_finish(k, out, a->arrays[o->with], out, bias, a->N, p->O);
 }
@@ -268,18 +287,25 @@ static void linear_backward_weights(const struct act_arrays *a, const struct mod
     }
 }
 
+static void linear_exchange_backward(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct products p = products_of(a, o);
+    if (p.by_rows && wants_gradient(a, o->in))
+        sum_members(a, gradient(a, o->in), a->N * p.I);
+}
+
 static void linear_backward_input(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
     struct products p = products_of(a, o);
     element *din = gradient(a, o->in);
     uint8_t gelu_of = a->unit->arrays[o->in].gelu_of;
-    if (din == NULL)
+    if (!wants_gradient(a, o->in))
         return;
     if (p.by_rows) {
         check(gelu_of == MODEL_NO_ARRAY);
         piece_sum(k, din, a->scratch, p.count, a->N * p.I, product_backward, &p);
-        sum_members(a, din, a->N * p.I);
+        linear_exchange_backward(a, o);
         return;
     }
     for (uint32_t piece = 0; piece < p.count; piece++)
@@ -465,6 +491,13 @@ static void classifier_forward(const struct act_arrays *a, const struct model_op
                a->scratch);
 }
 
+static void classifier_exchange_forward(const struct act_arrays *a, const struct model_operation *o)
+{
+    const struct classifier c = classifier_of(a, o);
+    bool has_dinput = a->call->training && wants_gradient(a, o->in);
+    classifier_exchange(a->call->k, &c, a->call->logits_bytes_max, has_dinput);
+}
+
 void operation_logits(const struct act_arrays *a, const struct model_operation *o, element *logits)
 {
     const struct kernels *k = a->call->k;
@@ -474,16 +507,30 @@ void operation_logits(const struct act_arrays *a, const struct model_operation *
 }
 
 const struct operation_code operation_codes[MODEL_OPERATIONS_COUNT] = {
-    [MODEL_EMBEDDING] = {embedding_forward, embedding_backward, NULL, NULL, NULL},
-    [MODEL_LAYERNORM] = {layernorm_forward, NULL, layernorm_backward, layernorm_statistics, NULL},
-    [MODEL_RMSNORM] = {rmsnorm_forward, NULL, rmsnorm_backward, rmsnorm_statistics, NULL},
-    [MODEL_LINEAR] = {linear_forward, linear_backward_weights, linear_backward_input, NULL,
-                      linear_scratch_bytes},
-    [MODEL_ROPE] = {rope_forward, NULL, rope_backward, NULL, NULL},
-    [MODEL_ATTENTION] = {attention_forward, NULL, attention_backward, attention_statistics,
-                         attention_scratch_bytes},
-    [MODEL_SWIGLU] = {swiglu_forward, NULL, swiglu_backward, NULL, NULL},
-    [MODEL_RELU] = {relu_forward, NULL, relu_backward, NULL, NULL},
-    [MODEL_TANH] = {tanh_forward, NULL, tanh_backward, NULL, NULL},
-    [MODEL_CLASSIFIER] = {classifier_forward, NULL, NULL, NULL, classifier_bytes},
+    [MODEL_EMBEDDING] = {.forward = embedding_forward,
+                         .backward_weights = embedding_backward,
+                         .exchange_forward = embedding_exchange},
+    [MODEL_LAYERNORM] = {.forward = layernorm_forward,
+                         .backward_input = layernorm_backward,
+                         .statistics = layernorm_statistics},
+    [MODEL_RMSNORM] = {.forward = rmsnorm_forward,
+                       .backward_input = rmsnorm_backward,
+                       .statistics = rmsnorm_statistics},
+    [MODEL_LINEAR] = {.forward = linear_forward,
+                      .backward_weights = linear_backward_weights,
+                      .backward_input = linear_backward_input,
+                      .scratch_bytes = linear_scratch_bytes,
+                      .exchange_forward = linear_exchange_forward,
+                      .exchange_backward = linear_exchange_backward},
+    [MODEL_ROPE] = {.forward = rope_forward, .backward_input = rope_backward},
+    [MODEL_ATTENTION] = {.forward = attention_forward,
+                         .backward_input = attention_backward,
+                         .statistics = attention_statistics,
+                         .scratch_bytes = attention_scratch_bytes},
+    [MODEL_SWIGLU] = {.forward = swiglu_forward, .backward_input = swiglu_backward},
+    [MODEL_RELU] = {.forward = relu_forward, .backward_input = relu_backward},
+    [MODEL_TANH] = {.forward = tanh_forward, .backward_input = tanh_backward},
+    [MODEL_CLASSIFIER] = {.forward = classifier_forward,
+                          .scratch_bytes = classifier_bytes,
+                          .exchange_forward = classifier_exchange_forward},
 };

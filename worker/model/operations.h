@@ -1,4 +1,4 @@
-/* The kinds of operations as code: a row of three functions each, on the arrays of one act. */
+/* The kinds of operations as code: a row of functions each, on the arrays of one act. */
 #ifndef ROOST_WORKER_MODEL_OPERATIONS_H
 #define ROOST_WORKER_MODEL_OPERATIONS_H
 
@@ -26,6 +26,11 @@ struct operation_code {
     /* Floats a prediction that forward keeps for backward. */
     uint32_t (*statistics)(const struct model_operation *operation);
     uint64_t (*scratch_bytes)(const struct act_arrays *act,
+                              const struct model_operation *operation);
+    /* What forward and backward_input exchange with the other members of the place, and nothing else;
+     * who only counts has no arrays. */
+    void (*exchange_forward)(const struct act_arrays *act, const struct model_operation *operation);
+    void (*exchange_backward)(const struct act_arrays *act,
                               const struct model_operation *operation);
 };
 

@@ -153,6 +153,28 @@ void unit_backward_weights(const struct unit_call *call)
     }
 }
 
+void unit_exchange_forward(const struct unit_call *call)
+{
+    const struct act_arrays act = arrays_of(call);
+    for (uint32_t i = 0; i < act.unit->operations_count; i++) {
+        const struct model_operation *operation = &act.unit->operations[i];
+        const struct operation_code *code = &operation_codes[operation->kind];
+        if (code->exchange_forward != NULL)
+            code->exchange_forward(&act, operation);
+    }
+}
+
+void unit_exchange_backward(const struct unit_call *call)
+{
+    const struct act_arrays act = arrays_of(call);
+    for (uint32_t i = act.unit->operations_count; i-- > 0;) {
+        const struct model_operation *operation = &act.unit->operations[i];
+        const struct operation_code *code = &operation_codes[operation->kind];
+        if (code->exchange_backward != NULL)
+            code->exchange_backward(&act, operation);
+    }
+}
+
 uint32_t unit_logits_count(const struct model *model)
 {
     const struct model_unit *unit = &model->units[model->units_count - 1];

@@ -81,6 +81,12 @@ void unit_backward(const struct unit_call *call);
 void unit_backward_input(const struct unit_call *call);
 void unit_backward_weights(const struct unit_call *call);
 
+/* What the members of a place exchange in those acts (backward: also in its first half), in their
+ * order: the calls of `exchange`, and nothing else. Of the call k to training are read; who counts
+ * needs no arrays. */
+void unit_exchange_forward(const struct unit_call *call);
+void unit_exchange_backward(const struct unit_call *call);
+
 /* logits (N, unit_logits_count()) of the last unit, instead of losses. */
 uint32_t unit_logits_count(const struct model *model); /* the vocabulary and its padding */
 void unit_logits(const struct unit_call *call, element *logits);
