@@ -111,8 +111,11 @@ static enum err fill_ranks(uint32_t ranks, const struct model *model, struct con
     if (ranks == 1)
         return ERR_OK;
     mesh->chunk_ranks = malloc(model->chunks_count);
-    if (mesh->chunk_ranks == NULL)
+    mesh->boundary_pieces = malloc(model->units_count * sizeof *mesh->boundary_pieces);
+    if (mesh->chunk_ranks == NULL || mesh->boundary_pieces == NULL)
         return ERR_NOMEM;
+    for (uint32_t unit = 0; unit < model->units_count; unit++)
+        mesh->boundary_pieces[unit] = model->units[unit].arrays[MODEL_IN].split;
     for (uint32_t chunk = 0; chunk < model->chunks_count; chunk++)
         mesh->chunk_ranks[chunk] = (uint8_t)pieces_chunk_rank(model, chunk, ranks);
     return ERR_OK;
@@ -148,6 +151,7 @@ void control_mesh_release(struct control_mesh *mesh)
 {
     free(mesh->places);
     free(mesh->chunk_ranks);
+    free(mesh->boundary_pieces);
     *mesh = (struct control_mesh){0};
 }
 

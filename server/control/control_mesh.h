@@ -9,7 +9,9 @@ struct control_mesh {
     struct coordinator_place *places; /* NULL: a ticket has one member */
     uint8_t *chunk_ranks;             /* by chunk, which member of a place pushes it; NULL: each has
                                          one */
-    bool ring;                        /* the last place and the first hand each other values */
+    bool *
+        boundary_pieces; /* by boundary: each rank has its own pieces of what passes; NULL likewise */
+    bool ring;           /* the last place and the first hand each other values */
 };
 
 /* ERR_INVALID: there is no such mesh of the model; ERR_NOMEM. */

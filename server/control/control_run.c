@@ -66,6 +66,8 @@ static void fill_settings(struct control_run *run)
         .places = run->mesh.places,
         .place_ranks = spec->mesh.ranks,
         .chunk_ranks = run->mesh.chunk_ranks,
+        .boundary_count = run->model.units_count,
+        .boundary_pieces = run->mesh.boundary_pieces,
         .places_ring = run->mesh.ring,
         .place_leases = spec_place_leases(spec),
         .seal = seal_settings_of_spec(spec),

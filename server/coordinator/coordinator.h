@@ -121,8 +121,11 @@ struct coordinator_run {
     const struct coordinator_place *places;
     uint32_t place_ranks;       /* members of a place; 0: 1 */
     const uint8_t *chunk_ranks; /* by chunk, which of them pushes it; NULL: each has one */
-    bool places_ring;           /* the last place and the first are neighbours as well */
-    uint32_t place_leases;      /* that a member shares at a time, at most; 0: 1 */
+    uint32_t boundary_count;
+    const bool
+        *boundary_pieces;  /* by boundary, whether values pass in pieces: each rank gives others */
+    bool places_ring;      /* the last place and the first are neighbours as well */
+    uint32_t place_leases; /* that a member shares at a time, at most; 0: 1 */
     struct seal_settings seal;
     uint32_t parameter_count;
     const struct map_parameter *parameters;

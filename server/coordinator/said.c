@@ -145,6 +145,14 @@ uint64_t said_to_have(const struct run *run, uint64_t step, uint64_t gang, const
 
 /* ---- two of one place ---- */
 
+/* What passes in pieces each member of a place has for itself. */
+static bool is_of_all(const struct run *run, const struct boundary_sum *sum)
+{
+    const bool *pieces = run->settings.boundary_pieces;
+    return pieces == NULL || sum->boundary >= run->settings.boundary_count ||
+           !pieces[sum->boundary];
+}
+
 static const struct boundary_sum *find_sum(const struct statement *statement,
                                            const struct boundary_sum *like)
 {
@@ -175,27 +183,30 @@ static bool depends(const struct boundary_sum *output, const struct boundary_sum
     return input->way == VALUE_FORWARD || input->boundary > output->boundary;
 }
 
-static bool has_inputs_of(const struct statement *statement, const struct statement *other,
-                          const struct boundary_sum *output)
+static bool has_inputs_of(const struct run *run, const struct statement *statement,
+                          const struct statement *other, const struct boundary_sum *output)
 {
     for (uint32_t i = 0; i < other->count; i++)
-        if (depends(output, &other->sums[i]) && !has_equal(statement, &other->sums[i]))
+        if (is_of_all(run, &other->sums[i]) && depends(output, &other->sums[i]) &&
+            !has_equal(statement, &other->sums[i]))
             return false;
     return true;
 }
 
-static bool same_inputs(const struct statement *a, const struct statement *b,
+static bool same_inputs(const struct run *run, const struct statement *a, const struct statement *b,
                         const struct boundary_sum *output)
 {
-    return has_inputs_of(a, b, output) && has_inputs_of(b, a, output);
+    return has_inputs_of(run, a, b, output) && has_inputs_of(run, b, a, output);
 }
 
 /* An output of `a` that `b`, which had the same inputs, does not have; NULL: there is none. */
-static const struct boundary_sum *other_output(const struct statement *a, const struct statement *b)
+static const struct boundary_sum *other_output(const struct run *run, const struct statement *a,
+                                               const struct statement *b)
 {
     for (uint32_t i = 0; i < a->count; i++) {
         const struct boundary_sum *output = &a->sums[i];
-        if (output->given && !has_equal(b, output) && same_inputs(a, b, output))
+        if (output->given && is_of_all(run, output) && !has_equal(b, output) &&
+            same_inputs(run, a, b, output))
             return output;
     }
     return NULL;
@@ -252,7 +263,7 @@ static bool judge_push(const struct run *run, const struct said_difference *push
             if (b == a || b->member != push->first || b->seat != a->seat || b->count == 0)
                 continue;
             both = true;
-            *ret_equal = *ret_equal || same_inputs(a, b, NULL);
+            *ret_equal = *ret_equal || same_inputs(run, a, b, NULL);
         }
     }
     return both;
@@ -297,14 +308,14 @@ static struct said_difference difference_of(enum said_kind kind, const struct st
                                     second->step, second->node,  which};
 }
 
-static void compare_places(const struct statement *said, const struct statement *before,
-                           struct found *found)
+static void compare_places(const struct run *run, const struct statement *said,
+                           const struct statement *before, struct found *found)
 {
     if (said->count == 0 || before->count == 0)
         return; /* it was not said */
-    const struct boundary_sum *output = other_output(said, before);
+    const struct boundary_sum *output = other_output(run, said, before);
     if (output == NULL)
-        output = other_output(before, said);
+        output = other_output(run, before, said);
     if (output != NULL)
         add_found(found, difference_of(SAID_COMPUTED, before, said, output->boundary));
 }
@@ -326,14 +337,15 @@ static void compare_neighbours(const struct gang *gang, const struct statement *
 }
 
 /* In one try of a place with several members each has the sums of all its parts. */
-static void compare_members(const struct statement *said, const struct statement *before,
-                            struct found *found)
+static void compare_members(const struct run *run, const struct statement *said,
+                            const struct statement *before, struct found *found)
 {
     bool differs = said->replicated != 0 && before->replicated != 0 &&
-                   said->replicated != before->replicated && same_inputs(said, before, NULL);
+                   said->replicated != before->replicated && same_inputs(run, said, before, NULL);
     if ((said->count == 0) != (before->count == 0))
         return; /* one has not said it */
-    if (differs || other_output(said, before) != NULL || other_output(before, said) != NULL)
+    if (differs || other_output(run, said, before) != NULL ||
+        other_output(run, before, said) != NULL)
         add_found(found, difference_of(SAID_MEMBERS, before, said, said->stage));
 }
 
@@ -343,7 +355,7 @@ static void compare_lease(const struct run *run, const struct gang *gang,
 {
     uint32_t ranks = run->gangs.ranks;
     if (said->stage == before->stage && said->tries == before->tries)
-        compare_members(said, before, found);
+        compare_members(run, said, before, found);
     else if (said->stage != before->stage && said->seat % ranks == before->seat % ranks)
         compare_neighbours(gang, said, before, found);
 }
@@ -408,7 +420,7 @@ uint32_t said_add(struct run *run, const struct gang *gang, uint32_t seat,
     for (const struct statement *before = said_next(said); before != NULL;
          before = said_next(before)) {
         if (before->seat == seat && run->gangs.ranks == 1)
-            compare_places(said, before, &found);
+            compare_places(run, said, before, &found);
         else if (before->attempt == said->attempt)
             compare_lease(run, gang, said, before, &found);
     }

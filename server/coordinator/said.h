@@ -13,7 +13,8 @@
  *             place has had one member: else the neighbour may have taken it from an earlier one;
  *   members   in one try of a place with several members (mesh.tensor), one has other bits than
  *             another of what each of them computes: of what they give, or of gradients that are
- *             not in pieces (worker/replicated.h), where they took the same;
+ *             not in pieces (worker/replicated.h), where they took the same. What passes in pieces
+ *             (some of mlp's boundaries) is of each rank alone, and is no part of this;
  *   pushed    servers hold two sums of one name (SERVER_WRONG_BITS): of the two who brought them
  *             one computes wrongly, if they had equal inputs. With other inputs neither need be
  *             wrong: who is lies before them, and is found there.

@@ -33,6 +33,7 @@ struct coordinator_fixture {
     bool async;
     bool staged;           /* two places: each pushes one of two chunks */
     uint32_t ranks;        /* members of each of them; 0: 1 */
+    bool pieces_pass;      /* over the boundary between them */
     uint32_t leases;       /* that a member shares: with a delay of one less; 0: 1 */
     bool halves;           /* … of the left half of a node, and the other one of the right half */
     bool stops;            /* an earlier coordinator was told to stop it */
@@ -63,6 +64,7 @@ static const struct coordinator_place stages[] = {
     {.range_count = 1, .ranges = {{{0, 1}, {0, 1}}}},
     {.range_count = 2, .ranges = {{{1, 1}, {0, 1}}, {{0, 1}, {1, 1}}}}};
 static const uint8_t chunk_ranks[] = {0, 1, 0};
+static const bool boundary_pieces[] = {false, true};
 static const struct coordinator_place half_stages[] = {
     {.range_count = 2, .ranges = {{{0, 1}, {0, 1}}, {{1, 1}, {0, 1}}}, .right_first = 1},
     {.range_count = 2, .ranges = {{{1, 1}, {0, 1}}, {{0, 1}, {0, 1}}}, .right_first = 1}};
@@ -384,6 +386,8 @@ static inline void coordinator_set_up(struct coordinator_fixture *f)
     f->run.place_count = f->staged ? 2 : 0;
     f->run.place_ranks = f->ranks;
     f->run.chunk_ranks = f->ranks > 1 ? chunk_ranks : NULL;
+    f->run.boundary_count = f->pieces_pass ? 2 : 0;
+    f->run.boundary_pieces = f->pieces_pass ? boundary_pieces : NULL;
     f->run.place_leases = f->leases;
     f->run.delay = f->leases > 0 ? f->leases - 1 : f->run.delay;
     f->run.places = f->halves ? half_stages : stages;

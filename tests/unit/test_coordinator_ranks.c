@@ -197,6 +197,20 @@ TEST_F(s6_members_that_give_other_values_are_both_named, places, .c.steps = 4, .
     assert_true(is_contradicted(f, 0, "b") && is_contradicted(f, 1, "a"));
 }
 
+/* Values in pieces are another for each rank; what all have is compared all the same. */
+TEST_F(s6_members_that_give_pieces_give_others, places, .c.steps = 4, .c.ranks = RANKS,
+       .c.pieces_pass = true)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    say(f, 0, &replies[0], 7, 100);
+    say(f, 1, &replies[1], 7, 101);
+    assert_false(is_named(f, 0) || is_named(f, 1));
+    say(f, 2, &replies[2], 8, 0);
+    say(f, 3, &replies[3], 9, 0);
+    assert_true(is_contradicted(f, 2, "d") && is_contradicted(f, 3, "c"));
+}
+
 TEST_F(s6_who_says_nothing_is_compared_with_nobody, places, .c.steps = 4, .c.ranks = RANKS)
 {
     struct acquire_reply replies[SEATS];
