@@ -1,0 +1,274 @@
+#include "worker/planned.h"
+
+#include "common/file.h"
+#include "common/model/pieces.h"
+#include "common/program/rows.h"
+#include "common/program/spec_file.h"
+#include "common/scoped.h"
+#include "worker/stream.h"
+
+enum { PROGRAM_FILE_BYTES_MAX = 1 << 26 };
+
+void planned_release(struct planned *planned)
+{
+    free(planned->members);
+    for (uint32_t rank = 0; planned->shares != NULL && rank < planned->ranks; rank++)
+        model_release(&planned->shares[rank]);
+    free(planned->shares);
+    buf_release(&planned->rows);
+    simulate_release(&planned->result);
+    program_release(&planned->program);
+    kernels_free(planned->kernels);
+    model_release(&planned->model);
+}
+
+static enum err read_spec(const struct planned_options *options, struct planned *planned,
+                          struct reason *reason)
+{
+    TRY(spec_file_read(options->spec_path, &options->sets, false, &planned->spec, reason));
+    return model_init(&planned->model, &planned->spec.model, reason);
+}
+
+static bool offloads(const struct planned_options *options, const struct spec *spec)
+{
+    return options->offload || spec->train.offload;
+}
+
+/* What several places cannot do, and nodes that the run's slots do not have. */
+static enum err judge_spec(const struct planned_options *options, struct planned *planned,
+                           struct reason *reason)
+{
+    static const char *const kinds[] = {[SPEC_ASYNC] = "async", [SPEC_LOCAL] = "local"};
+    const struct spec *spec = &planned->spec;
+    enum spec_consistency_kind kind = spec->consistency.kind;
+    uint32_t of_spec = spec->train.node_slots > 0 ? spec->train.node_slots : 1;
+    uint32_t slots = options->node_slots > 0 ? options->node_slots : of_spec;
+    if (offloads(options, spec) && spec->train.recompute != SPEC_RECOMPUTE_NONE)
+        return reason_set(reason, ERR_INVALID,
+                          "activations are offloaded or computed again, not both: --set "
+                          "train.recompute=false would do");
+    if ((kind == SPEC_LOCAL || kind == SPEC_ASYNC) && options->stages > 1)
+        return reason_set(
+            reason, ERR_INVALID,
+            "consistency %s needs the norm of the whole gradient inside a slot, which "
+            "no stage has; sync and delay have stages",
+            kinds[kind]);
+    if (kind == SPEC_LOCAL)
+        return reason_set(reason, ERR_INVALID,
+                          "programs with local steps are not planned: they have one place");
+    if ((slots & (slots - 1)) != 0 || slots > spec->train.slots)
+        return reason_set(reason, ERR_INVALID,
+                          "a node is a power of two of slots up to the step's %u, not %u",
+                          spec->train.slots, slots);
+    if (spec->train.precision == SPEC_BF16 && slots != of_spec)
+        return reason_set(reason, ERR_INVALID,
+                          "with train.precision bf16 the node is a setting of the run: --set "
+                          "train.node_slots=%u would do",
+                          slots);
+    planned->slots = slots;
+    return ERR_OK;
+}
+
+static struct mesh mesh_of_options(const struct planned_options *options, const struct spec *spec)
+{
+    struct mesh mesh = mesh_of(spec);
+    mesh.offload |= options->offload;
+    if (options->stages > 0 || options->runs > 0 || options->schedule_given)
+        mesh.rows = NULL;
+    if (options->stages > 0)
+        mesh.places = options->stages;
+    if (options->runs > 0)
+        mesh.runs = options->runs;
+    if (options->schedule_given)
+        mesh.schedule = options->schedule;
+    if (options->residency.streamed)
+        mesh.residency = options->residency;
+    return mesh;
+}
+
+static enum err generate(const struct planned_options *options, struct planned *planned,
+                         struct reason *reason)
+{
+    const struct spec_train *train = &planned->spec.train;
+    uint32_t of_slot =
+        options->microbatches > 0 ? options->microbatches : train->slot_samples / train->microbatch;
+    const struct mesh_node node = {planned->slots, of_slot};
+    return mesh_training(&planned->mesh, &planned->model, node, &planned->program, reason);
+}
+
+static bool computes_alone(const struct program *program)
+{
+    for (uint32_t p = 0; p < program->places_count; p++)
+        for (uint32_t i = 0; i < program->places[p].rows_count; i++)
+            if (!rows_has(program->places[p].rows[i].act))
+                return false;
+    return program->places_count > 1;
+}
+
+/* A file with compute acts alone is completed, as for a run; any other is taken as it is. */
+static enum err read_program(const struct planned_options *options, struct planned *planned,
+                             struct reason *reason)
+{
+    scoped(buf_release) struct buf text = {0};
+    scoped(program_release) struct program read = {0};
+    struct mesh *mesh = &planned->mesh;
+    enum err err = file_read(options->read, PROGRAM_FILE_BYTES_MAX, &text, reason);
+    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
+    err = program_parse(buf_slice(&text), &read, reason);
+    TRY(err == ERR_MALFORMED ? ERR_INVALID : err);
+    if (!computes_alone(&read)) {
+        planned->program = read;
+        read = (struct program){0};
+        return ERR_OK;
+    }
+    TRY(rows_of_file(options->read, buf_slice(&text), &planned->rows, reason));
+    mesh->program = options->read;
+    mesh->rows = (const char *)planned->rows.data;
+    mesh->places = read.places_count;
+    mesh->runs = 1;
+    mesh->schedule = SCHEDULE_1F1B;
+    return generate(options, planned, reason);
+}
+
+static enum err make_program(const struct planned_options *options, struct planned *planned,
+                             struct reason *reason)
+{
+    planned->mesh = mesh_of_options(options, &planned->spec);
+    if (options->read != NULL)
+        TRY(read_program(options, planned, reason));
+    else
+        TRY(generate(options, planned, reason));
+    TRY(program_validate(&planned->program, reason));
+    if (planned->program.units != planned->model.units_count)
+        return reason_set(reason, ERR_INVALID, "program has %u units, and the model has %u",
+                          planned->program.units, planned->model.units_count);
+    if (planned->program.local_steps > 0)
+        return reason_set(reason, ERR_INVALID,
+                          "programs with local steps are not planned: they have one place");
+    return ERR_OK;
+}
+
+/* With a delay a worker has so many executors. */
+uint32_t planned_lanes(const struct planned *planned, uint32_t place)
+{
+    const struct program *program = &planned->program;
+    return program->places_count > 1 ? mesh_lanes(&planned->mesh, place, program->microbatches,
+                                                  spec_place_leases(&planned->spec))
+                                     : 1;
+}
+
+static void multiply(struct plan_bytes *bytes, uint32_t lanes, uint32_t leases)
+{
+    bytes->weights *= lanes;
+    bytes->gradients *= lanes;
+    bytes->activations *= lanes;
+    bytes->scratch *= lanes;
+    bytes->device *= lanes;
+    bytes->host *= leases; /* at most: what was sent for each */
+}
+
+/* Of the later half of steps, which the beginning is far from; the ideal is that of the busiest
+ * place. */
+static enum err simulate_stream(const struct simulate_options *simulate, struct planned *planned)
+{
+    enum { STEPS = 16 };
+    const struct program *program = &planned->program;
+    uint32_t lanes[PROGRAM_UNITS_MAX];
+    uint64_t ends[STEPS], busiest = 0;
+    const struct stream_options stream = {
+        .simulate = simulate,
+        .mesh = &planned->mesh,
+        .lanes = lanes,
+        .delay = spec_place_leases(&planned->spec) - 1,
+        .nodes = (planned->spec.train.slots + planned->slots - 1) / planned->slots,
+        .steps = STEPS};
+    for (uint32_t p = 0; p < program->places_count; p++) {
+        const struct simulate_place *place = &planned->result.places[p];
+        lanes[p] = planned_lanes(planned, p);
+        busiest = place->busy > busiest ? place->busy : busiest;
+    }
+    TRY(stream_simulate(program, &stream, ends));
+    planned->step = (double)(ends[STEPS - 1] - ends[STEPS / 2 - 1]) / (STEPS / 2);
+    planned->step_ideal = (double)busiest * stream.nodes;
+    return ERR_OK;
+}
+
+const struct plan_bytes *planned_member(const struct planned *planned, uint32_t place,
+                                        uint32_t rank)
+{
+    return &planned->members[(size_t)place * planned->ranks + rank];
+}
+
+static enum err plan_members(struct planned *planned)
+{
+    const struct program *program = &planned->program;
+    planned->members =
+        calloc((size_t)program->places_count * planned->ranks, sizeof *planned->members);
+    if (planned->members == NULL)
+        return ERR_NOMEM;
+    for (uint32_t rank = 0; rank < planned->ranks; rank++) {
+        struct plan plan = planned->plan;
+        plan.model = &planned->shares[rank];
+        for (uint32_t p = 0; p < program->places_count; p++) {
+            struct plan_bytes *member = &planned->members[(size_t)p * planned->ranks + rank];
+            TRY(plan_place(&plan, program, &planned->result, p, member));
+            multiply(member, planned_lanes(planned, p), spec_place_leases(&planned->spec));
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err walk(const struct planned_options *options, struct planned *planned)
+{
+    uint32_t units = planned->model.units_count;
+    scoped(free_scoped) struct simulate_cost *costs = calloc(units, sizeof *costs);
+    scoped(free_scoped) struct program_sizes *sizes = calloc(units, sizeof *sizes);
+    if (costs == NULL || sizes == NULL)
+        return ERR_NOMEM;
+    /* In a millisecond, so that sizes times ticks stay far below 2^64. */
+    const struct simulate_options clock = {.costs = costs,
+                                           .sizes = sizes,
+                                           .link_bytes = (uint64_t)(options->link_gbit * 125e3),
+                                           .link_ticks = 1000000};
+    plan_sizes(&planned->plan, sizes);
+    if (options->uniform)
+        TRY(plan_uniform(&planned->program, costs));
+    else
+        TRY(plan_measure(&planned->plan, costs));
+    TRY(simulate_program(&planned->program, &clock, &planned->result));
+    planned->mesh.places = planned->program.places_count;
+    if (spec_place_leases(&planned->spec) > 1 && planned->program.places_count > 1)
+        TRY(simulate_stream(&clock, planned));
+    return plan_members(planned);
+}
+
+static enum err share_model(struct planned *planned)
+{
+    uint32_t ranks = spec_mesh_ranks(&planned->spec.mesh);
+    planned->shares = calloc(ranks, sizeof *planned->shares);
+    if (planned->shares == NULL)
+        return ERR_NOMEM;
+    for (; planned->ranks < ranks; planned->ranks++)
+        TRY(pieces_share(&planned->model, planned->ranks, ranks, &planned->shares[planned->ranks]));
+    return ERR_OK;
+}
+
+enum err planned_make(const struct planned_options *options, struct planned *planned,
+                      struct reason *reason)
+{
+    TRY(read_spec(options, planned, reason));
+    TRY(judge_spec(options, planned, reason));
+    TRY(make_program(options, planned, reason));
+    const struct kernels_options backend = {.gemm_core = planned->spec.train.gemm_core,
+                                            .gemm_threads = (int)planned->spec.train.threads};
+    if (!kernels_new(&backend, &planned->kernels, reason->text, sizeof reason->text))
+        return ERR_UNSUPPORTED;
+    TRY(share_model(planned));
+    planned->plan = (struct plan){planned->kernels, &planned->shares[0], &planned->spec.train};
+    return walk(options, planned);
+}
+
+double planned_in_words(const struct planned_options *options, double ticks)
+{
+    return ticks / (options->uniform ? PLAN_FORWARD_TICKS : 1e9);
+}
