@@ -132,7 +132,10 @@ class Faulted:
         return self.kill(fault)
 
     def stop(self, fault):
-        process, begun = self.processes[fault.name], time.monotonic()
+        return self.stop_process(fault.name)
+
+    def stop_process(self, name):
+        process, begun = self.processes[name], time.monotonic()
         process.kill(signal.SIGSTOP)
 
         def again():

@@ -3,10 +3,12 @@
  * In the folder DYING_WORKER it appends a line to `events` for each place that it is granted, each act, each value
  * that it gives and each place that it completes:
  *
- *     nanoseconds process what step slot attempt stage
+ *     nanoseconds process what step slot attempt stage rank try
  *
- * A file `MOMENT.STAGE` is an order: the first who comes to that moment at that place takes the file away, says so
- * and kills itself. A line is one write, so that the workers of a machine share the file. */
+ * A file `MOMENT.STAGE.RANK` is an order: the first who comes to that moment at that seat takes the file away, says so
+ * and kills itself; `MOMENT.STAGE.RANK.stop`: stops itself. Of a place with several members it also says `waited-MS`
+ * when it has waited so long for another member's part of a sum. A line is one write, so that the workers of a machine
+ * share the file. */
 #include "common/time.h"
 #include "worker/agent.h"
 #include "worker/peers.h"
@@ -20,12 +22,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { COMPLETE_US = 5000 /* that Complete has to come to the coordinator */ };
+enum {
+    COMPLETE_US = 5000, /* that Complete has to come to the coordinator */
+    WAITED_MS = 20,     /* what is shorter is not said */
+};
 
 /* The lease that is computed, in the one lane of a run without a delay. The main thread sets it while that is between tickets. */
 static struct {
     uint64_t step, attempt;
-    uint32_t slot, stage;
+    uint32_t slot;
+    struct place place;
     uint32_t given; /* values; the compute thread's */
     bool train;
 } lease;
@@ -40,30 +46,34 @@ static void say(const char *what)
     if (file < 0)
         file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (lease.train)
-        dprintf(file, "%llu %d %s %llu %u %llu %u\n", (unsigned long long)time_now_ns(),
+        dprintf(file, "%llu %d %s %llu %u %llu %u %u %u\n", (unsigned long long)time_now_ns(),
                 (int)getpid(), what, (unsigned long long)lease.step, lease.slot,
-                (unsigned long long)lease.attempt, lease.stage);
+                (unsigned long long)lease.attempt, lease.place.stage, lease.place.rank,
+                lease.place.tries);
 }
 
-static bool is_ordered(const char *moment)
+static bool is_ordered(const char *moment, const char *also)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/%s.%u", getenv("DYING_WORKER"), moment, lease.stage);
+    snprintf(path, sizeof path, "%s/%s.%u.%u%s", getenv("DYING_WORKER"), moment, lease.place.stage,
+             lease.place.rank, also);
     return lease.train && unlink(path) == 0;
 }
 
-static void die(const char *moment)
+static void end_with(const char *how, const char *moment, int number)
 {
     char what[64];
-    snprintf(what, sizeof what, "dies-%s", moment);
+    snprintf(what, sizeof what, "%s-%s", how, moment);
     say(what);
-    raise(SIGKILL);
+    raise(number);
 }
 
 static void die_at(const char *moment)
 {
-    if (is_ordered(moment))
-        die(moment);
+    if (is_ordered(moment, ""))
+        end_with("dies", moment, SIGKILL);
+    else if (is_ordered(moment, ".stop"))
+        end_with("stops", moment, SIGSTOP);
 }
 
 /* ---- what is wrapped ---- */
@@ -76,6 +86,14 @@ enum err __real_peers_give(struct peers_lane *lane, const struct executor_value 
                            const void *bytes);
 enum err __wrap_peers_give(struct peers_lane *lane, const struct executor_value *value,
                            const void *bytes);
+enum err __real_peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t round,
+                                const void *bytes, size_t count);
+enum err __wrap_peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t round,
+                                const void *bytes, size_t count);
+enum err __real_peers_take_part(struct peers_lane *lane, const struct executor_part *part,
+                                void *ret_bytes, size_t count);
+enum err __wrap_peers_take_part(struct peers_lane *lane, const struct executor_part *part,
+                                void *ret_bytes, size_t count);
 void __real_worker_meter_hooks(struct executor_hooks *hooks);
 void __wrap_worker_meter_hooks(struct executor_hooks *hooks);
 enum err __real_push_send(const struct executor *executor, const struct whole *whole,
@@ -97,7 +115,7 @@ enum err __wrap_peers_lease(struct peers_lane *lane, uint64_t member, const stru
     lease.step = ticket->step;
     lease.slot = node_first(ticket->node);
     lease.attempt = ticket->attempt;
-    lease.stage = place->stage;
+    lease.place = *place;
     lease.given = 0;
     lease.train = ticket->kind == TICKET_TRAIN;
     say("leased");
@@ -111,6 +129,28 @@ enum err __wrap_peers_give(struct peers_lane *lane, const struct executor_value 
     enum err err = __real_peers_give(lane, value, bytes);
     lease.given++;
     say("gave");
+    return err;
+}
+
+enum err __wrap_peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t round,
+                                const void *bytes, size_t count)
+{
+    if (round > 0)
+        die_at("round");
+    return __real_peers_give_part(lane, sequence, round, bytes, count);
+}
+
+enum err __wrap_peers_take_part(struct peers_lane *lane, const struct executor_part *part,
+                                void *ret_bytes, size_t count)
+{
+    die_at("handed");
+    uint64_t begun_ns = time_now_ns();
+    enum err err = __real_peers_take_part(lane, part, ret_bytes, count);
+    uint64_t waited_ms = (time_now_ns() - begun_ns) / 1000000;
+    char what[64];
+    snprintf(what, sizeof what, "waited-%llu", (unsigned long long)waited_ms);
+    if (waited_ms >= WAITED_MS)
+        say(what);
     return err;
 }
 
@@ -150,8 +190,8 @@ void __wrap_worker_call_complete(struct worker *worker, const struct complete_re
     if (complete->outcome != ERR_OK)
         return;
     say("completed");
-    if (is_ordered("done")) {
+    if (is_ordered("done", "")) {
         usleep(COMPLETE_US);
-        die("done");
+        end_with("dies", "done", SIGKILL);
     }
 }
