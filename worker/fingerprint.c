@@ -1,9 +1,11 @@
 #include "worker/fingerprint.h"
 
+#include "common/model/pieces.h"
 #include "common/scoped.h"
 #include "worker/carve.h"
 #include "worker/model/unit.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -13,7 +15,8 @@ enum {
 
 struct probe {
     const struct kernels *k;
-    const struct model *model;
+    const struct model *model; /* by pieces: of who has the first one */
+    struct unit_exchange exchange;
     const struct spec_train *train;
     struct model_sample sample;
     void *host; /* HOST_NUMBERS of 4 bytes */
@@ -82,6 +85,34 @@ static void add_result(struct probe *probe, const void *array, uint64_t bytes)
     digest_stream_add(&probe->digest, (struct slice){(const uint8_t *)&digest, sizeof digest});
 }
 
+/* ---- what members of a place do together: there are no others, and their pieces add nothing ---- */
+
+static void add_nothing(void *probe, element *array, int64_t n)
+{
+    (void)probe, (void)array, (void)n;
+}
+
+static void no_larger(void *context, float *largest, float *logit, int64_t rows)
+{
+    struct probe *probe = context;
+    float *host = probe->host;
+    uint64_t count = (probe->model->settings.pieces - UINT64_C(1)) * (uint64_t)rows;
+    (void)logit;
+    for (uint64_t i = 0; i < smaller(HOST_NUMBERS, count); i++)
+        host[i] = -INFINITY;
+    for (uint64_t at = 0; at < count; at += HOST_NUMBERS)
+        probe->k->copy_in(probe->k, largest + rows + at, host,
+                          smaller(HOST_NUMBERS, count - at) * sizeof *host);
+}
+
+static void no_more(void *context, float *sums, int32_t *correct, int64_t rows)
+{
+    struct probe *probe = context;
+    uint64_t count = (probe->model->settings.pieces - UINT64_C(1)) * (uint64_t)rows;
+    (void)correct;
+    probe->k->zero(probe->k, sums + rows, count * sizeof *sums);
+}
+
 /* ---- a unit ---- */
 
 static const struct model_parameter *parameter_of(const struct model *model,
@@ -110,6 +141,7 @@ static void place_arrays(const struct probe *probe, uint32_t number, uint32_t sa
     struct unit_call *call = &memory->call;
     *call = (struct unit_call){.k = probe->k,
                                .model = model,
+                               .exchange = model->ranks > 1 ? &probe->exchange : NULL,
                                .unit = number,
                                .samples = samples,
                                .logits_bytes_max = probe->train->logits_bytes_max,
@@ -258,15 +290,20 @@ enum err fingerprint_probe(const struct fingerprint_options *options, struct dig
     scoped(digest_fast_release) struct digest_fast results = {0};
     if (host == NULL)
         return ERR_NOMEM;
+    uint32_t pieces = options->model->settings.pieces;
+    scoped(model_release) struct model share = {0};
     TRY(digest_stream_init(&digest));
     TRY(digest_fast_init(&results));
+    if (pieces > 1)
+        TRY(pieces_share(options->model, 0, pieces, &share));
     struct probe probe = {.k = options->kernels,
-                          .model = options->model,
+                          .model = pieces > 1 ? &share : options->model,
                           .train = options->train,
                           .sample = model_sample(&options->model->settings),
                           .host = host,
                           .digest = digest,
                           .results = results};
+    probe.exchange = (struct unit_exchange){&probe, add_nothing, add_nothing, no_larger, no_more};
     TRY(probe_all(&probe, options->held_out, reason));
     *ret_digest = digest_stream_finish(&digest);
     return ERR_OK;

@@ -4,8 +4,10 @@
  * shapes, forward and backward, and one of validation, as many samples as the last of the held-out
  * set; on weights, inputs and gradients that are made up, each unit for itself. All kernels that a
  * step calls run, through the code that a ticket runs (worker/model/unit.h), the short last block
- * of logits included. Units of the same shape are computed once. The matrix library's name, core
- * type, version and threads are part of the digest.
+ * of logits included. Units of the same shape are computed once. By pieces (common/model/pieces.h)
+ * the first piece of each is computed, whatever the tensor degree: the others are of its shape, and
+ * who shares a layer that no worker has room for can be probed. The matrix library's name, core type,
+ * version and threads are part of the digest.
  *
  * Machines whose fingerprints are equal compute equal gradients; a machine with another one may not
  * join an `exact` run. A run keeps its fingerprint as long as it lives: what is digested here, and
@@ -24,7 +26,7 @@ struct fingerprint_options {
     uint64_t held_out; /* samples to validate on */
 };
 
-/* Needs the device memory of the largest unit, which is free again afterwards: call it before the
+/* Needs the device memory of the largest unit, or of a piece of it, which is free again afterwards: call it before the
  * executor takes the run's. Takes as long as a microbatch of the units that differ.
  * ERR_NOMEM; ERR_IO: the device failed. */
 enum err fingerprint_probe(const struct fingerprint_options *options, struct digest *ret_digest,

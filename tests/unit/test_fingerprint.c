@@ -104,13 +104,14 @@ static void backward_weight(const struct kernels *k, float *dweight, float *dbia
     note(BACKWARD_WEIGHT, dweight, (int64_t[5]){N, I, O});
 }
 
+/* Of a sample's head: pieces are more samples, which have some of the heads. */
 static void attention_forward(const struct kernels *k, element *out, float *lse, void *scratch,
                               const element *qkv, bool causal, int64_t B, int64_t T, int64_t C,
                               int64_t H, int64_t G)
 {
     (void)k;
     real.k->attention_forward(real.k, out, lse, scratch, qkv, causal, B, T, C, H, G);
-    note(ATTENTION_FORWARD, out, (int64_t[5]){B, T, C, H, G});
+    note(ATTENTION_FORWARD, out, (int64_t[5]){T, C / H, H / G});
 }
 
 static void attention_backward(const struct kernels *k, element *dqkv, void *scratch,
@@ -120,7 +121,7 @@ static void attention_backward(const struct kernels *k, element *dqkv, void *scr
 {
     (void)k;
     real.k->attention_backward(real.k, dqkv, scratch, dout, out, lse, qkv, causal, B, T, C, H, G);
-    note(ATTENTION_BACKWARD, dqkv, (int64_t[5]){B, T, C, H, G});
+    note(ATTENTION_BACKWARD, dqkv, (int64_t[5]){T, C / H, H / G});
 }
 
 static void *take(const struct kernels *k, size_t bytes)
@@ -136,6 +137,14 @@ static void give(const struct kernels *k, void *memory)
     (void)k;
     real.taken = 0; /* one piece at a time */
     real.k->free(real.k, memory);
+}
+
+static bool is_seen(enum product_kind kind)
+{
+    bool seen = false;
+    for (uint32_t i = 0; i < real.count; i++)
+        seen = seen || real.seen[i].kind == kind;
+    return seen;
 }
 
 static struct kernels noting(const struct kernels *k)
@@ -217,6 +226,23 @@ TEST(every_product_of_a_step_is_probed_in_its_shape)
     check_products(fixture_mlp());
 }
 
+/* Large enough that the grid cuts its units. */
+static struct spec_model wide_gpt(uint32_t pieces)
+{
+    struct spec_model settings = fixture_gpt();
+    settings.heads = 4;
+    settings.width = 64;
+    settings.vocabulary = 700;
+    settings.pieces = pieces;
+    return settings;
+}
+
+TEST(every_product_of_a_step_by_pieces_is_probed_in_its_shape)
+{
+    check_products(wide_gpt(1));
+    check_products(wide_gpt(4));
+}
+
 TEST_F(another_result_of_any_product_is_another_fingerprint, executor, .settings = fixture_gpt(),
        .train = train())
 {
@@ -231,10 +257,9 @@ TEST_F(another_result_of_any_product_is_another_fingerprint, executor, .settings
     }
 }
 
-static size_t memory_of(uint32_t layers)
+static size_t memory_of(struct spec_model settings)
 {
-    struct executor_fixture f = {.settings = fixture_gpt(), .train = train()};
-    f.settings.layers = layers;
+    struct executor_fixture f = {.settings = settings, .train = train()};
     executor_set_up(&f);
     struct kernels table = noting(f.k);
     probe(&f, &table);
@@ -245,5 +270,27 @@ static size_t memory_of(uint32_t layers)
 
 TEST(the_probe_needs_the_memory_of_one_unit)
 {
-    assert_int_equal(memory_of(1), memory_of(6));
+    struct spec_model one = fixture_gpt(), six = fixture_gpt();
+    one.layers = 1;
+    six.layers = 6;
+    assert_int_equal(memory_of(one), memory_of(six));
+}
+
+TEST(the_probe_needs_the_memory_of_one_piece_of_it)
+{
+    assert_true(2 * memory_of(wide_gpt(4)) < memory_of(wide_gpt(1)));
+}
+
+TEST_F(another_result_of_any_product_of_a_piece_is_another_fingerprint, executor,
+       .settings = wide_gpt(4), .train = train())
+{
+    struct kernels table = noting(f->k);
+    const struct digest right = probe(f, &table), again = probe(f, &table);
+    assert_memory_equal(&again, &right, sizeof right);
+    for (enum product_kind kind = 0; kind < KINDS; kind++) {
+        real.spoiled = kind;
+        struct digest wrong = probe(f, &table);
+        if (is_seen(kind) && memcmp(&wrong, &right, sizeof right) == 0)
+            fail_msg("products of kind %d are not in the fingerprint", (int)kind);
+    }
 }
