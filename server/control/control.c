@@ -201,6 +201,17 @@ static void note_small_delay(const struct control *control, const struct spec *s
                     log_text("next", "go on"));
 }
 
+/* It trains as well, with members that all do the same. */
+static void note_nothing_shared(const struct control *control, const struct control_run *run)
+{
+    uint32_t ranks = spec_mesh_ranks(&run->spec.mesh);
+    if (ranks > 1 && !control_mesh_shares(&run->mesh, &run->model))
+        log_warning(control->config.logger, "the workers of a place have nothing to share",
+                    log_uint("mesh.tensor", ranks),
+                    log_text("why", "all layers of the model are too small to be split"),
+                    log_uint("weights_min", MODEL_UNIT_CUT_MIN), log_text("next", "go on"));
+}
+
 /* Gives the core the run, whose facts are stored. */
 static enum err start_stored(struct control *control, uint64_t now_ns, struct control_run *take_run,
                              struct coordinator_past *past, struct reason *reason)
@@ -226,6 +237,7 @@ static enum err start_stored(struct control *control, uint64_t now_ns, struct co
         return err;
     }
     note_small_delay(control, &run->spec);
+    note_nothing_shared(control, run);
     control_run_free(control->run);
     control->run = run;
     control->costs = (struct costs){0};

@@ -155,6 +155,14 @@ void control_mesh_release(struct control_mesh *mesh)
     *mesh = (struct control_mesh){0};
 }
 
+bool control_mesh_shares(const struct control_mesh *mesh, const struct model *model)
+{
+    for (uint32_t chunk = 0; mesh->chunk_ranks != NULL && chunk < model->chunks_count; chunk++)
+        if (mesh->chunk_ranks[chunk] > 0)
+            return true;
+    return false;
+}
+
 uint32_t control_mesh_delay(const struct spec *spec)
 {
     const struct spec_train *train = &spec->train;

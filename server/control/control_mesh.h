@@ -23,4 +23,8 @@ void control_mesh_release(struct control_mesh *mesh); /* {0} is fine */
  * M microbatches of a lease and P runs of units. 0: the mesh has one place. */
 uint32_t control_mesh_delay(const struct spec *spec);
 
+/* Whether the members of a place have pieces of anything (MODEL_UNIT_CUT_MIN): if not, each has and
+ * computes all of its place. */
+bool control_mesh_shares(const struct control_mesh *mesh, const struct model *model);
+
 #endif

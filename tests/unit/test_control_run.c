@@ -113,6 +113,24 @@ TEST(the_delay_that_keeps_all_stages_busy)
     assert_int_equal(control_mesh_delay(&run), 2);
 }
 
+TEST_F(members_of_a_place_share_what_is_large_enough, plan)
+{
+    static const char *const specs[] = {
+        "model: {kind: mlp, layers: [2, 64, 64, 3]}\ndata: {kind: spiral}\n"
+        "train: {pieces: 2}\nmesh: {tensor: 2}\n",
+        "model: {kind: mlp, layers: [2, 256, 256, 256, 256, 3]}\ndata: {kind: spiral}\n"
+        "train: {pieces: 2}\nmesh: {tensor: 2}\n",
+        "model: {kind: mlp, layers: [2, 256, 256, 256, 256, 3]}\ndata: {kind: spiral}\n"
+        "train: {pieces: 2}\n"};
+    static const bool shared[] = {false, true, false};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        control_plan_release(&f->plan);
+        f->request.spec = specs[i];
+        assert_int_equal(plan(f), ERR_OK);
+        assert_int_equal(control_mesh_shares(&f->plan.run->mesh, &f->plan.run->model), shared[i]);
+    }
+}
+
 TEST_F(p4_with_a_lossy_codec_the_node_size_is_the_runs, plan)
 {
     f->request.spec = "model: {kind: mlp, layers: [2, 8, 3]}\n"
