@@ -120,6 +120,30 @@ TEST_F(s7_members_of_a_place_that_failed_twice_do_not_share_one, places, .c.step
     assert_int_equal(answer(&f->c, f->m[4]).place.rank, 1);
 }
 
+/* Four alone: the two have other stages, and other ranks there. */
+TEST_F(s7_members_of_a_place_that_failed_twice_are_seated_in_another_order, places, .c.steps = 4,
+       .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    lose(f, 4);
+    share(f, replies);
+    uint64_t attempt = replies[0].ticket.attempt;
+    wait_in_vain(f, replies, 1, 0);
+    ask(f, 0);
+    ask(f, 1);
+    wait_in_vain(f, replies, 1, 0);
+    ask(f, 0);
+    assert_true(is_answered(f, 0));
+    ask(f, 1);
+    for (uint32_t i = 0; i < SEATS; i++)
+        assert_false(sits(f, i, attempt)); /* it is given up */
+    ask(f, 0);
+    ask(f, 2);
+    ask(f, 3);
+    const struct place a = answer(&f->c, f->m[0]).place, b = answer(&f->c, f->m[1]).place;
+    assert_true(a.stage != b.stage && a.rank != b.rank);
+}
+
 TEST_F(who_did_not_push_is_told_by_the_chunks_rank, places, .c.steps = 4, .c.ranks = RANKS)
 {
     struct acquire_reply replies[SEATS];

@@ -153,6 +153,9 @@ TEST_F(s6_only_the_other_members_of_the_place_are_given_sums, place)
     name.rank = 1; /* the asker's own */
     ask_name(f, &name);
     answers(f, FROM_PEER_GONE);
+    name.rank = 2; /* nobody's */
+    ask_name(f, &name);
+    answers(f, FROM_PEER_GONE);
     f->mesh.peers[2].stage = 2;
     hears(f, TRIES);
     ask(f, TRIES, 1);
@@ -180,6 +183,58 @@ TEST_F(s6_a_sum_is_asked_of_the_member_that_gives_it, place)
     assert_int_equal(effect.kind, WANTS_ASK);
     assert_true(boundaries_same(&effect.want.name, &name));
     assert_false(wants_next(f->wants, 5000, &effect)); /* nothing is asked ahead */
+}
+
+/* Asks for the first sum, and is told that it has so many bytes. */
+static void brings(struct place_fixture *f, const struct value_name *name, uint64_t now_ms,
+                   size_t bytes)
+{
+    struct wants_effect effect = {0};
+    while (wants_next(f->wants, now_ms, &effect))
+        ;
+    assert_int_equal(effect.kind, WANTS_ASK);
+    assert_true(boundaries_same(&effect.want.name, name));
+    const struct from_peer have = {
+        .kind = FROM_PEER_HAVE, .have = {effect.want.id, 5}, .payload_bytes = bytes};
+    ignore(wants_have(f->wants, now_ms, effect.number, &have, f)); /* the core releases it */
+}
+
+TEST_F(s6_a_sum_of_another_size_or_digest_fails_the_second_time, place)
+{
+    const struct value_name name = name_of(f, TRIES, 1);
+    struct wants_value value;
+    uint64_t member = 0;
+    assert_int_equal(wants_begin(f->wants, 5000, &name, 8), ERR_OK);
+    brings(f, &name, 5000, 7);
+    assert_int_equal(wants_look(f->wants, &name, &value, &member), ERR_BEHIND);
+    brings(f, &name, 5000, 9);
+    assert_int_equal(wants_look(f->wants, &name, &value, &member), ERR_MALFORMED);
+    assert_int_equal(member, 2);
+    assert_int_equal(wants_begin(f->wants, 5000, &name, 8), ERR_OK);
+    brings(f, &name, 5000, 8);
+    assert_int_equal(wants_judge(f->wants, &name, false), ERR_BEHIND);
+    brings(f, &name, 5000, 8);
+    assert_int_equal(wants_judge(f->wants, &name, false), ERR_BEHIND);
+    assert_int_equal(wants_look(f->wants, &name, &value, &member), ERR_WRONG_BITS);
+}
+
+/* It answers, but never that it has to wait for the sum. */
+TEST_F(s6_who_only_ever_refuses_a_sum_fails_the_place, place)
+{
+    const struct value_name name = name_of(f, TRIES, 1);
+    struct wants_value value;
+    struct wants_effect effect;
+    uint64_t member = 0;
+    enum err err = ERR_BEHIND;
+    assert_int_equal(wants_begin(f->wants, 5000, &name, 8), ERR_OK);
+    for (uint64_t now_ms = 5000; err == ERR_BEHIND && now_ms < 7000; now_ms += 10) {
+        while (wants_next(f->wants, now_ms, &effect))
+            if (effect.kind == WANTS_ASK)
+                wants_gone(f->wants, now_ms, effect.number, effect.want.id, ERR_NOT_FOUND);
+        err = wants_look(f->wants, &name, &value, &member);
+    }
+    assert_int_equal(err, ERR_NOT_FOUND);
+    assert_int_equal(member, 2);
 }
 
 TEST_F(s6_sums_of_another_try_and_the_own_ones_are_not_asked_for, place)

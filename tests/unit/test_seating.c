@@ -138,6 +138,21 @@ TEST_F(a_search_in_vain_ends, seating, .places = 12)
     assert_int_equal(f->seating.tries, 0);
 }
 
+/* A place of four, half of which does not reach the other half: one half and two others. */
+TEST_F(halves_that_do_not_reach_each_other_do_not_share_a_place, seating, .places = 4)
+{
+    f->seating.ranks = 4;
+    add(f, 1, 4);
+    for (uint64_t a = 1; a <= 2; a++)
+        for (uint64_t b = 3; b <= 4; b++)
+            part(f, a, b);
+    assert_false(fill_all(f));
+    add(f, 5, 2);
+    assert_true(fill_all(f));
+    check_order(f);
+    check_line(f, (const uint64_t[]){1, 2, 5, 6});
+}
+
 TEST_F(with_many_more_than_are_apart_there_is_an_order, seating, .places = WIRE_PLACES_MAX,
        .ring = true)
 {

@@ -213,6 +213,12 @@ TEST(every_refusal_names_the_place)
         {"model: {kind: llama, heads: 8, kv_heads: 2}\n" TEXT "train: {pieces: 8}",
          "run.yaml:3: train.pieces (8) must be a power of two that divides model.kv_heads and "
          "model.hidden, at most model.tensor_max (8); 2 works"},
+        {"model: {kind: mlp, layers: [2, 1000, 1002, 3]}\n" SPIRAL "train: {pieces: 16}",
+         "run.yaml:3: train.pieces (16) must be a power of two that divides what model.layers "
+         "split, at most model.tensor_max (8); 8 works"},
+        {"model: {heads: 16, width: 64}\n" TEXT "train: {pieces: 16}\nmesh: {tensor: 16}",
+         "run.yaml:3: train.pieces (16) must be a power of two that divides model.heads, at most "
+         "model.tensor_max (8); 8 works"},
         {"model:\n  layers: 1024\n  width: 4096\n" TEXT,
          "run.yaml:3: the model has 206214537216 weights; at most 68719476736 are possible"},
         {"model: {kind: mlp, layers: [2, 1000000, 1000000, 3]}\n" SPIRAL,
