@@ -119,9 +119,17 @@ static enum err take(void *context, uint32_t rank, uint32_t round, void *ret_byt
     return x->hooks->take_part(x->hooks->context, &part, ret_bytes, count);
 }
 
+static void expect(void *context, uint32_t rank, uint32_t round, size_t count)
+{
+    const struct exchange *x = context;
+    const struct executor_part part = {x->sequence, round, rank};
+    if (x->hooks->expect_part != NULL)
+        x->hooks->expect_part(x->hooks->context, &part, count);
+}
+
 static void run(struct exchange *x, const struct running_work *work, void *memory)
 {
-    const struct walk_carrier carrier = {give, take, x};
+    const struct walk_carrier carrier = {give, take, x, expect};
     x->sequence++;
     x->err = walk_collective(work, x->model->rank, &carrier, memory);
 }

@@ -65,6 +65,8 @@ struct executor_hooks {
                           size_t count);
     enum err (*take_part)(void *context, const struct executor_part *part, void *ret_bytes,
                           size_t count);
+    /* It will be taken: whoever brings it may ask for it by now. NULL: nobody does. */
+    void (*expect_part)(void *context, const struct executor_part *part, size_t count);
     /* Before and after each row, for who measures. After: the row was carried out, or given to the
      * device. */
     void (*row_begins)(void *context, const struct program_row *row);

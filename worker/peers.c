@@ -386,6 +386,16 @@ enum err peers_take_part(struct peers_lane *lane, const struct executor_part *pa
     return take_named(lane, &task.ticket, &name, ret_bytes, count);
 }
 
+void peers_expect_part(struct peers_lane *lane, const struct executor_part *part, size_t count)
+{
+    const struct task task = task_of(lane);
+    const struct value_name name = boundaries_sum_name(&task.ticket, &task.place, part);
+    thread_lock(&lane->peers->mutex);
+    if (!lane->cancelled && task.ticket.attempt != 0)
+        wants_expect(lane->wants, &name, count);
+    thread_unlock(&lane->peers->mutex);
+}
+
 /* ---- any thread ---- */
 
 uint64_t peers_blamed(const struct peers_lane *lane)

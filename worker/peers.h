@@ -76,6 +76,8 @@ enum err peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t ro
                          const void *bytes, size_t count) MUST_USE;
 enum err peers_take_part(struct peers_lane *lane, const struct executor_part *part, void *ret_bytes,
                          size_t count) MUST_USE;
+/* It will be taken: it is asked for with the next one that is waited for. */
+void peers_expect_part(struct peers_lane *lane, const struct executor_part *part, size_t count);
 /* Digests, added, of what passed between places since the last call, which begins the next ones. */
 void peers_sums(struct peers_lane *lane, struct boundary_sums *ret_sums);
 /* The member that the newest error of peers_take() is about; 0: none. */

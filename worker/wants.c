@@ -328,6 +328,22 @@ static void ask_ahead(struct wants *wants, const struct value_name *name, size_t
     }
 }
 
+void wants_expect(struct wants *wants, const struct value_name *name, size_t bytes)
+{
+    struct place giver;
+    uint32_t used = 0;
+    uint64_t all_bytes = bytes;
+    for (uint32_t i = 0; i < WANTS_MAX; i++) {
+        used += wants->list[i].id != 0;
+        all_bytes += wants->list[i].id != 0 ? wants->list[i].bytes : 0;
+    }
+    if (used == WANTS_MAX || all_bytes > WIRE_VALUE_BYTES_MAX || !find_giver(wants, name, &giver))
+        return;
+    struct wanted *wanted = add(wants, name); /* there is room */
+    wanted->bytes = bytes;
+    judge_size(wants, wanted);
+}
+
 enum err wants_begin(struct wants *wants, uint64_t now_ms, const struct value_name *name,
                      size_t bytes)
 {

@@ -50,6 +50,8 @@ void wants_places(struct wants *wants, uint64_t now_ms, const struct places *pla
  * well, as far as there is room. ERR_NOT_FOUND: the lease's place takes no such value. */
 enum err wants_begin(struct wants *wants, uint64_t now_ms, const struct value_name *name,
                      size_t bytes) MUST_USE;
+/* The place will wait for the value: it is asked for by now, if there is room. */
+void wants_expect(struct wants *wants, const struct value_name *name, size_t bytes);
 /* Whether the value is there. BEHIND: not yet; OK: *ret_value is lent until wants_judge(); others:
  * how it failed, and *ret_member is who is to blame; it is not wanted any more. */
 struct wants_value {

@@ -134,6 +134,11 @@ static enum err hook_take_part(void *context, const struct executor_part *part, 
     return taken(lane, begin_ns, peers_take_part(peers_of(lane), part, ret_bytes, count));
 }
 
+static void hook_expect_part(void *context, const struct executor_part *part, size_t count)
+{
+    peers_expect_part(peers_of(context), part, count);
+}
+
 static enum err take_value(struct worker_lane *lane, const struct executor_value *value,
                            void *ret_bytes)
 {
@@ -198,6 +203,7 @@ static enum err run_executor(struct worker_lane *lane, struct executor_loss *ret
         .receive = hook_receive,
         .give_part = hook_give_part,
         .take_part = hook_take_part,
+        .expect_part = hook_expect_part,
     };
     const struct executor_samples samples = samples_source(&run->samples);
     worker_meter_hooks(&hooks);

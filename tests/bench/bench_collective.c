@@ -241,13 +241,20 @@ static enum err take(void *context, uint32_t rank, uint32_t round, void *ret_byt
     return peers_take_part(peers_lane(member->peers, 0), &part, ret_bytes, count);
 }
 
+static void expect(void *context, uint32_t rank, uint32_t round, size_t count)
+{
+    struct member *member = context;
+    const struct executor_part part = {member->sequence, round, rank};
+    peers_expect_part(peers_lane(member->peers, 0), &part, count);
+}
+
 static void by_peers(const struct bench *bench, struct member *member, void *memory)
 {
     const struct running_work work = {.collective = collective_of(bench),
                                       .element_bytes = sizeof(float),
                                       .array = bench->array,
                                       .add = add_floats};
-    const struct walk_carrier carrier = {give, take, member};
+    const struct walk_carrier carrier = {give, take, member, expect};
     member->sequence++;
     check(walk_collective(&work, bench->rank, &carrier, memory) == ERR_OK);
 }

@@ -112,6 +112,41 @@ TEST_F(s6_a_partial_sum_is_parked_and_then_given_as_often_as_it_is_asked_for, pl
     assert_int_equal(give(f, TRIES, 1, 8), ERR_WRONG_BITS);
 }
 
+/* The names of the second member's next question. */
+static struct value_name asked(struct place_fixture *f, uint32_t sequence)
+{
+    struct wants_effect effect;
+    while (wants_next(f->wants, 0, &effect) && effect.kind == WANTS_OPEN)
+        ;
+    assert_int_equal(effect.kind, WANTS_ASK);
+    assert_int_equal(effect.want.name.sequence, sequence);
+    return effect.want.name;
+}
+
+TEST_F(sums_that_will_be_taken_are_asked_for_with_the_first_that_is_waited_for, place)
+{
+    const struct value_name first = name_of(f, TRIES, 1), second = name_of(f, TRIES, 2);
+    struct wants_effect effect;
+    wants_expect(f->wants, &first, 8);
+    wants_expect(f->wants, &second, 8);
+    wants_expect(f->wants, &second, 8); /* once is enough */
+    assert_int_equal(wants_begin(f->wants, 0, &first, 8), ERR_OK);
+    asked(f, 1);
+    asked(f, 2);
+    assert_false(wants_next(f->wants, 0, &effect));
+}
+
+TEST_F(more_than_one_largest_value_is_not_asked_for_ahead, place)
+{
+    const struct value_name first = name_of(f, TRIES, 1), second = name_of(f, TRIES, 2);
+    struct wants_effect effect;
+    wants_expect(f->wants, &first, WIRE_VALUE_BYTES_MAX);
+    wants_expect(f->wants, &second, 1);
+    assert_int_equal(wants_begin(f->wants, 0, &first, WIRE_VALUE_BYTES_MAX), ERR_OK);
+    asked(f, 1);
+    assert_false(wants_next(f->wants, 0, &effect));
+}
+
 TEST_F(s6_a_question_of_an_older_try_is_refused_one_of_a_newer_waits, place)
 {
     assert_int_equal(give(f, TRIES, 1, 7), ERR_OK);

@@ -68,6 +68,23 @@ static enum err do_step(struct walk *walk, const struct collective_step *step)
     check_unreachable("a step of no kind");
 }
 
+static bool takes(const struct collective_step *step)
+{
+    return step->act == COLLECTIVE_COPY || step->act == COLLECTIVE_ADD_LEFT ||
+           step->act == COLLECTIVE_ADD_RIGHT;
+}
+
+static void expect_all(const struct walk *walk)
+{
+    const struct walk_carrier *carrier = walk->carrier;
+    for (uint32_t i = 0; i < walk->schedule.count && carrier->expect != NULL; i++) {
+        const struct collective_step *step = &walk->schedule.steps[i];
+        if (takes(step))
+            carrier->expect(carrier->context, step->peer, step->round,
+                            (size_t)step->range.count * walk->work->element_bytes);
+    }
+}
+
 enum err walk_collective(const struct running_work *work, uint32_t rank,
                          const struct walk_carrier *carrier, void *memory)
 {
@@ -78,6 +95,7 @@ enum err walk_collective(const struct running_work *work, uint32_t rank,
     collective_plan(&work->collective, rank, &walk.schedule);
     walk.incoming =
         (uint8_t *)memory + collective_scratch_bytes(&walk.schedule, work->element_bytes);
+    expect_all(&walk);
     for (uint32_t i = 0; i < walk.schedule.count; i++)
         TRY(do_step(&walk, &walk.schedule.steps[i]));
     return ERR_OK;

@@ -12,6 +12,9 @@ struct walk_carrier {
     /* Waits for that rank's. */
     enum err (*take)(void *context, uint32_t rank, uint32_t round, void *ret_bytes, size_t count);
     void *context;
+    /* That rank's will be taken; before the first round, in the order in which they are. NULL: the
+     * carrier has no use for it. */
+    void (*expect)(void *context, uint32_t rank, uint32_t round, size_t count);
 };
 
 /* The memory that walk_collective() works in. */
