@@ -68,18 +68,12 @@ static enum err do_step(struct walk *walk, const struct collective_step *step)
     check_unreachable("a step of no kind");
 }
 
-static bool takes(const struct collective_step *step)
-{
-    return step->act == COLLECTIVE_COPY || step->act == COLLECTIVE_ADD_LEFT ||
-           step->act == COLLECTIVE_ADD_RIGHT;
-}
-
 static void expect_all(const struct walk *walk)
 {
     const struct walk_carrier *carrier = walk->carrier;
     for (uint32_t i = 0; i < walk->schedule.count && carrier->expect != NULL; i++) {
         const struct collective_step *step = &walk->schedule.steps[i];
-        if (takes(step))
+        if (collective_receives(step))
             carrier->expect(carrier->context, step->peer, step->round,
                             (size_t)step->range.count * walk->work->element_bytes);
     }
