@@ -6,7 +6,7 @@
  *            here, one event after another.
  *   rpc …    gRPC's polling threads, one per core: decode requests (service.c) and data messages
  *            (push, pull); post to main's inbox or to a shard's; never wait.
- *   lines    the same for workers of this machine, whose messages come through shared memory.
+ *   lines …  the same for workers of this machine, whose messages come through shared memory.
  *   shard …  each owns its chunks; waits for pushes, pulls and commands in its inbox (shards.h).
  *   cuts     writes cuts' files; waits for chunk copies of the shards. `idle writes` and `idle
  *            digests` do most of that where a core is free, `digests` where none is (cut_writer.c).

@@ -7,7 +7,7 @@
  *            (`units`) and for other places' values (peers.h); posts an event when a unit's
  *            gradients are final. In a mesh it makes the executor of the place, and posts that.
  *   rpc …    gRPC's polling threads; they only post events.
- *   lines    the same for servers and workers of this machine, over shared memory.
+ *   lines …  the same for servers and workers of this machine, over shared memory.
  *   signals  waits for SIGTERM and SIGINT; posts an event.
  *   notice   asks a cloud's metadata service whether the machine goes; posts an event.
  *

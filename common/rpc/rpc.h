@@ -8,7 +8,7 @@
  * stream, and carries its messages until both ends have the memory.
  *
  * Threads. A loop owns N polling threads; a connection belongs to one of them, and so do all calls
- * on it; one more serves all streams through shared memory. Every callback runs on one of these, those
+ * on it; as many more serve streams through shared memory, once there are some. Every callback runs on one of these, those
  * of one call or stream one after another; a callback must not block (post the work to its owner) and must not call rpc_call(), nor a function
  * that frees a loop, server or channel. Functions marked "any thread" may be called anywhere, also
  * in callbacks, but not while holding a lock that a `released` function of a counted takes.

@@ -33,15 +33,16 @@ struct rpc_poller {
     grpc_completion_queue *queue;
     struct thread thread;
     struct rpc_loop *loop;
+    struct lines *lines; /* as many threads again, for shared memory; NULL: there is none */
 };
 
 struct rpc_loop {
     struct rpc_settings settings;
-    atomic_uint next_poller; /* channels take the polling threads in turn */
+    atomic_uint next_poller; /* channels take the polling threads in turn, */
+    atomic_uint next_lines;  /* and streams the threads of lines */
     atomic_uint_fast64_t next_request;
-    struct lines *lines; /* NULL: no shared memory */
-    atomic_int objects;  /* alive: messages, streams, requests, calls */
-    atomic_uint tags;    /* given to the library */
+    atomic_int objects; /* alive: messages, streams, requests, calls */
+    atomic_uint tags;   /* given to the library */
     unsigned poller_count;
     struct rpc_poller pollers[];
 };

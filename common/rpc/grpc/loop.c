@@ -114,14 +114,25 @@ static void poller_stop(struct rpc_poller *poller)
     grpc_completion_queue_destroy(poller->queue);
 }
 
+static enum err lines_of(struct rpc_poller *poller)
+{
+    const struct rpc_settings *settings = &poller->loop->settings;
+    const struct shared_link_options options = {.ring_bytes = settings->shared_ring_bytes,
+                                                .payload_bytes_max = settings->message_bytes_max};
+    return options.ring_bytes == 0 ? ERR_OK : lines_new(&options, &poller->lines);
+}
+
 static enum err poller_start(struct rpc_poller *poller, unsigned number)
 {
     char name[16];
     snprintf(name, sizeof name, "rpc-%u", number);
     poller->queue = grpc_completion_queue_create_for_next(NULL);
-    enum err err = thread_start(&poller->thread, name, poll_queue, poller);
+    enum err err = lines_of(poller);
+    if (err == ERR_OK)
+        err = thread_start(&poller->thread, name, poll_queue, poller);
     if (err == ERR_OK)
         return ERR_OK;
+    lines_free(poller->lines);
     grpc_completion_queue_shutdown(poller->queue);
     poll_queue(poller); /* until it says that it is shut down */
     grpc_completion_queue_destroy(poller->queue);
@@ -136,12 +147,6 @@ enum err rpc_loop_new(const struct rpc_settings *settings, struct rpc_loop **ret
     if (loop == NULL)
         return ERR_NOMEM;
     loop->settings = chosen;
-    const struct shared_link_options shared = {.ring_bytes = chosen.shared_ring_bytes,
-                                               .payload_bytes_max = chosen.message_bytes_max};
-    if (shared.ring_bytes != 0 && lines_new(&shared, &loop->lines) != ERR_OK) {
-        free(loop);
-        return ERR_NOMEM;
-    }
     grpc_init();
     for (; loop->poller_count < count; loop->poller_count++) {
         loop->pollers[loop->poller_count].loop = loop;
@@ -159,7 +164,8 @@ void rpc_loop_free(struct rpc_loop *loop)
 {
     if (loop == NULL)
         return;
-    lines_free(loop->lines); /* its thread may still drop something, too */
+    for (unsigned i = 0; i < loop->poller_count; i++)
+        lines_free(loop->pollers[i].lines); /* whose threads may still drop something, too */
     for (unsigned i = 0; i < loop->poller_count; i++)
         poller_stop(&loop->pollers[i]); /* their last callback may still drop something */
     check(atomic_load(&loop->objects) == 0);

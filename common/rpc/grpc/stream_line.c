@@ -45,10 +45,24 @@ static const grpc_metadata *find(const grpc_metadata_array *metadata, const char
     return NULL;
 }
 
+/* "": it does not tell. */
+static const char *machine_of(const struct rpc_loop *loop)
+{
+    const struct lines *lines = loop->pollers[0].lines;
+    return lines != NULL ? lines_machine(lines) : "";
+}
+
+/* Any of them. */
+static struct lines *next_lines(struct rpc_loop *loop)
+{
+    unsigned next = atomic_fetch_add_explicit(&loop->next_lines, 1, memory_order_relaxed);
+    return loop->pollers[next % loop->poller_count].lines;
+}
+
 bool rpc_is_near(const struct rpc_loop *loop, const grpc_metadata_array *metadata)
 {
     const grpc_metadata *said = find(metadata, MACHINE_KEY);
-    const char *machine = loop->lines != NULL ? lines_machine(loop->lines) : "";
+    const char *machine = machine_of(loop);
     return said != NULL && machine[0] != 0 && grpc_slice_str_cmp(said->value, machine) == 0;
 }
 
@@ -61,7 +75,7 @@ static void say(struct rpc_stream *stream, const char *key, const char *text)
 
 void stream_line_ask(struct rpc_stream *stream)
 {
-    const char *machine = stream->loop->lines != NULL ? lines_machine(stream->loop->lines) : "";
+    const char *machine = machine_of(stream->loop);
     if (machine[0] != 0)
         say(stream, MACHINE_KEY, machine);
 }
@@ -74,7 +88,7 @@ void stream_line_offer(struct rpc_stream *stream)
     struct line_offer offer;
     struct reason reason;
     char text[LINES_NAME_BYTES + 1 + WORD_TEXT_BYTES + 1];
-    if (line_offer(stream->loop->lines, work, &stream->line, &offer, &reason) != ERR_OK)
+    if (line_offer(next_lines(stream->loop), work, &stream->line, &offer, &reason) != ERR_OK)
         return;
     int at = snprintf(text, sizeof text, "%s ", offer.name);
     for (size_t i = 0; i < sizeof offer.word; i++)
@@ -112,14 +126,14 @@ void stream_line_answered(struct rpc_stream *stream)
     const grpc_metadata *said = find(&stream->initial, LINE_KEY);
     struct line_offer offer;
     struct reason reason;
-    if (stream->loop->lines == NULL || said == NULL ||
+    if (!stream->says || said == NULL ||
         !read_offer(
             (struct slice){GRPC_SLICE_START_PTR(said->value), GRPC_SLICE_LENGTH(said->value)},
             &offer))
         return;
     stream->lined = true; /* first: work() may begin at once */
     stream->lined =
-        line_connect(stream->loop->lines, &offer, work, &stream->line, &reason) == ERR_OK;
+        line_connect(next_lines(stream->loop), &offer, work, &stream->line, &reason) == ERR_OK;
 }
 
 /* ---- what the connection brings ---- */
