@@ -585,6 +585,8 @@ static enum err open_channel(struct worker *worker)
     settings.threads = 1; /* one connection a server: a second thread would only disturb it */
     if (worker->config->address != NULL)
         peers_settings(&settings);
+    if (worker->config->network_only)
+        settings.shared_ring_bytes = 0;
     TRY(rpc_loop_new(&settings, &worker->loop));
     return rpc_channel_new(worker->loop, worker->config->coordinator, worker->config->identity,
                            &worker->channel, &worker->failure);

@@ -17,6 +17,7 @@ struct worker_config {
     uint32_t
         act_ms; /* for tests: a place's forward takes at least so long, its backward twice that */
     const struct tls_identity *identity; /* NULL: insecure, loopback only */
+    bool network_only;                   /* no shared memory on this machine either */
     enum kernels_backend backend;
     const char *data_path; /* NULL: the spec's */
     uint32_t leave_ms;     /* after SIGTERM or a notice: how long the ticket at hand may take */
