@@ -14,6 +14,7 @@ STEPS = 2
 GPT = "{kind: gpt, layers: 6, heads: 4, width: 64, context: 32, vocabulary: 256}"
 LLAMA = "{kind: llama, layers: 6, heads: 4, kv_heads: 2, width: 64, context: 32, vocabulary: 256}"
 MLP = "{kind: mlp, layers: [2, 32, 24, 16, 16, 12, 3], activation: tanh}"
+WIDE_MLP = "{kind: mlp, layers: [2, 128, 256, 128, 128, 128, 3], activation: tanh}"  # so wide that members can share it
 TEXT = "{kind: text, path: CORPUS, validation: 0}"
 SPIRAL = "{kind: spiral, validation: 0}"
 
@@ -78,10 +79,10 @@ QUICK = ("pieces, ZB-H1", "1F1B, 4 stages, 6", "ZB-H1, 4 stages", "Chimera, 4", 
 
 
 def spec_of(model):
-    kind = "spiral" if model is MLP else "text"
+    kind = "spiral" if "mlp" in model else "text"
     text = f"""
 model:     {model}
-data:      {SPIRAL if model is MLP else TEXT}
+data:      {SPIRAL if kind == "spiral" else TEXT}
 train:     {{steps: {STEPS}, slots: 4, slot_samples: 8, microbatch: 1, seed: 1}}
 optimizer: {{kind: adamw, lr: 1.0e-3, weight_decay: 0.1, clip_norm: 1.0}}
 """
@@ -93,10 +94,11 @@ def last_object(done):
 
 
 _alone = {}  # digests of runs in one place, by model and what the digest depends on
+NO_BIT = ("recompute", "offload", "mesh.")  # parts of settings that change none
 
 
 def digest_alone(spec, sets):
-    key = (spec, tuple(word for word in sets if "recompute" not in word and "offload" not in word))
+    key = (spec, tuple(word for word in sets if not any(part in word for part in NO_BIT)))
     if key not in _alone:
         _alone[key] = c.reference(spec, *sets)
     return _alone[key]

@@ -5,6 +5,7 @@ workers and servers counted is the one that `roost program` predicted. The idle 
 long that the time of places is theirs, not the processors': it is printed beside the prediction, and not judged."""
 import json
 import os
+import random
 import shutil
 import sys
 
@@ -40,14 +41,60 @@ ROWS = (
     ("PipeDream-2BW: a delay of 1, 4 stages", False),
     ("PipeDream with vertical sync: a delay of 3, 4 stages", False),
 )
+# Several members a place, which one process does not play. Each of them has its part of the pieces.
+TENSOR = (
+    ("tensor parallelism, 2 members", table.GPT, 0, (), {"train.pieces": 4, "mesh.tensor": 2}),
+    ("tensor parallelism, 4 members", table.GPT, 0, (), {"train.pieces": 4, "mesh.tensor": 4}),
+    ("tensor 2, 1F1B, 2 stages", table.GPT, 0, ("--stages", 2), {"train.pieces": 4, "mesh.tensor": 2}),
+    ("tensor 4, 1F1B, 2 stages", table.GPT, 0, ("--stages", 2), {"train.pieces": 4, "mesh.tensor": 4}),
+    ("tensor 4, 1F1B, 2 stages, nodes of 4 slots", table.GPT, 2, ("--stages", 2), {"train.pieces": 4, "mesh.tensor": 4}),
+    ("tensor 2, 1F1B, 4 stages", table.GPT, 0, ("--stages", 4), {"train.pieces": 4, "mesh.tensor": 2}),
+    ("tensor 4, ZB-H1, 4 stages", table.GPT, 0, ("--stages", 4, "--schedule", "zb-h1"), {"train.pieces": 4, "mesh.tensor": 4}),
+    ("tensor 2, Chimera, 2 stages, nodes of 2 slots", table.GPT, 1, ("--stages", 2, "--schedule", "chimera"),
+     {"train.pieces": 2, "mesh.tensor": 2}),
+    ("data 2, tensor 2", table.GPT, 0, (), {"train.pieces": 4, "mesh.tensor": 2}),
+    ("data 2, tensor 2, 1F1B, 2 stages", table.GPT, 0, ("--stages", 2), {"train.pieces": 4, "mesh.tensor": 2}),
+    ("tensor 2, activation checkpointing", table.GPT, 0, (), {"train.pieces": 4, "mesh.tensor": 2, "train.recompute": "all"}),
+    ("tensor 4, activation checkpointing, 1F1B, 2 stages", table.GPT, 0, ("--stages", 2),
+     {"train.pieces": 4, "mesh.tensor": 4, "train.recompute": "all"}),
+    ("tensor 2, activation offload", table.GPT, 0, (), {"train.pieces": 4, "mesh.tensor": 2, "activations.offload": "true"}),
+    ("tensor 2, weights streamed unit by unit, one ahead", table.GPT, 0,
+     ("--stages", 1, "--schedule", "gpipe", "--stream", "unit", "--prefetch", 1), {"train.pieces": 4, "mesh.tensor": 2}),
+    ("tensor 4, weights streamed, GPipe, 2 stages, activation checkpointing", table.GPT, 0,
+     ("--stages", 2, "--schedule", "gpipe", "--stream", "unit", "--prefetch", 1),
+     {"train.pieces": 4, "mesh.tensor": 4, "train.recompute": "all"}),
+    ("tensor 2, bf16 on the wire, 1F1B, 2 stages", table.GPT, 0, ("--stages", 2),
+     {"train.pieces": 2, "mesh.tensor": 2, "train.precision": "bf16"}),
+    ("llama, tensor 2", table.LLAMA, 0, (), {"train.pieces": 2, "mesh.tensor": 2}),
+    ("llama, tensor 2, bf16 on the wire, 1F1B, 4 stages", table.LLAMA, 0, ("--stages", 4),
+     {"train.pieces": 2, "mesh.tensor": 2, "train.precision": "bf16"}),
+    ("llama, tensor 2, weights streamed unit by unit, one ahead", table.LLAMA, 0,
+     ("--stages", 1, "--schedule", "gpipe", "--stream", "unit", "--prefetch", 1), {"train.pieces": 2, "mesh.tensor": 2}),
+    ("wide mlp, tensor 2", table.WIDE_MLP, 0, (), {"train.pieces": 2, "mesh.tensor": 2}),
+    ("wide mlp, tensor 2, 1F1B, 2 stages", table.WIDE_MLP, 0, ("--stages", 2), {"train.pieces": 2, "mesh.tensor": 2}),
+)
 # Without a flush: workers compute several leases at a time, which one process does not.
 NO_FLUSH = (
     ("PipeDream-2BW: a delay of 1, 4 stages", table.GPT, 0, ("--stages", 4), {"consistency.kind": "delay", "consistency.delay": 1}),
     ("PipeDream with vertical sync: a delay of 3, 4 stages", table.GPT, 0, ("--stages", 4),
      {"consistency.kind": "delay", "consistency.delay": 3}),
+    ("a delay of 1, tensor 2", table.GPT, 0, (),
+     {"train.pieces": 4, "mesh.tensor": 2, "consistency.kind": "delay", "consistency.delay": 1}),
+    ("a delay of 1, tensor 2, 1F1B, 2 stages", table.GPT, 0, ("--stages", 2),
+     {"train.pieces": 4, "mesh.tensor": 2, "consistency.kind": "delay", "consistency.delay": 1}),
 )
-QUICK = ("one worker", "interleaved, 4", "ZeRO-3", "mlp", "PipeDream-2BW")
-CHURN_STEPS, CHURN_SPARE, CHURN_RATE, CHURN_ACT_MS = 4, 2, 1.0, 5
+# Who computes on which version is known afterwards: `roost replay` repeats the run in one process, from its log.
+REPLAYED = (
+    ("a staleness of at most 2, tensor 2", table.GPT, 0, (),
+     {"train.pieces": 4, "mesh.tensor": 2, "consistency.kind": "ssp", "consistency.staleness": 2}),
+)
+ROWS += tuple((row[0], False) for row in TENSOR + NO_FLUSH[2:] + REPLAYED)
+DATA = "data 2"  # twice as many gangs, which share a step's slots: each pulls what it computes with
+QUICK = ("tensor 2, 1F1B, 2 stages", "one worker", "interleaved, 4", "ZeRO-3", "mlp", "PipeDream-2BW")
+CHURN_STEPS, CHURN_SPARE, CHURN_ACT_MS = 4, 2, 5
+CHURN_RATE = 1.0
+# Where a place has several members, all of them begin again when one is lost: it comes back soon, and the next one has its turn.
+KILLS, KILL_MS, BACK_MS = 100, 1000, 300
 
 MESH = {"--stages": "mesh.stage", "--schedule": "mesh.schedule", "--units": "mesh.units",
         "--stream": "residency.order", "--prefetch": "residency.prefetch"}
@@ -83,44 +130,86 @@ def check_resident(peak, technique):
     c.check(beside <= RESIDENT_BYTES, f"{technique}: a worker has {peak['resident']} bytes, of them {max(peak['device'])} the device's")
 
 
-def lost_under_churn(spec, sets, settings, workers):
+def digest_wanted(row, spec, sets, directory):
+    """Of the run in one process: alone, or from the log of the one in that directory."""
+    if row in REPLAYED:
+        return json.loads(c.run(c.ROOST, "replay", directory, "--json").stdout)["digest"]
+    return table.digest_alone(spec, sets)
+
+
+def churn_words(row, workers):
+    """At random, or of several members a place one by one, in an order that is drawn once."""
+    members = row[4].get("mesh.tensor", 1)
+    if members == 1:
+        return ["--churn", CHURN_RATE]
+    order = random.Random(workers)
+    events = [(0, "add", worker) for worker in range(workers)]
+    for kill in range(1, KILLS + 1):
+        at, worker = kill * KILL_MS * members // 2, order.randrange(workers)
+        events += [(at, "remove", worker), (at + BACK_MS, "add", worker)]
+    path = f"{c.SCRATCH}/kills-{workers}-{members}.csv"
+    with open(path, "w", encoding="utf-8") as trace:
+        trace.writelines(f"{at},{what},worker-{worker}\n" for at, what, worker in events)
+    return ["--trace", path]
+
+
+def lost_under_churn(row, spec, sets, settings, workers):
     """How many workers were killed in a run that ended in the digest of one in one place."""
     steps = ("--set", f"train.steps={CHURN_STEPS}")
     lost, act_ms = 0, CHURN_ACT_MS
     while lost == 0:
-        summary = c.up(spec, "--workers", int(workers) + CHURN_SPARE, "--churn", CHURN_RATE, *sets, *steps, *words_of(settings),
-                       env={"ROOST_ACT_MS": str(act_ms)})
-        c.check_equal(summary["digest"], table.digest_alone(spec, [*sets, *steps]), "digest of a run whose workers are killed")
+        directory = c.fresh("churn")
+        summary = c.up(spec, "--workers", workers + CHURN_SPARE, *churn_words(row, workers + CHURN_SPARE), *sets, *steps,
+                       *words_of(settings), timeout=240, directory=directory, env={"ROOST_ACT_MS": str(act_ms)})
+        c.check_equal(summary["digest"], digest_wanted(row, spec, [*sets, *steps], directory), "digest of a run whose workers are killed")
         lost = summary["workers_lost"]
         act_ms *= 2  # where it was over before the first was to die
     return lost
 
 
-def cells_of(name, measures_idle):
-    """What the row prints, and what is measured of it; Failed where it does not hold."""
-    row = next(row for row in table.ROWS + NO_FLUSH if row[0] == name)
-    technique, model, level, words, own = row
-    spec, workers = table.spec_of(model), words[words.index("--stages") + 1] if "--stages" in words else 1
-    sets = words_of(own)
-    settings = {"train.node_slots": 1 << level, **settings_of(words)}
-    summary = c.up(spec, "--workers", workers, *sets, *words_of(settings))
-    c.check_equal(summary["digest"], table.digest_alone(spec, sets), f"{technique}: digest")
-    peak = summary["peak_bytes"]
-    seen = {"device": peak["device"], "host": peak["host"],
-            **{key: summary[f"{key}_bytes"] // table.STEPS for key in ("pulled", "pushed", "peer")}}
-    wanted = table.predicted(spec, level, words, sets, own.get("train.slots", 4))
-    if row in NO_FLUSH:  # how many leases' values a worker keeps at once depends on who is when how far
+def workers_of(row):
+    """Each member of each place of each gang is one."""
+    technique, _, _, words, own = row
+    stages = words[words.index("--stages") + 1] if "--stages" in words else 1
+    return int(stages) * own.get("mesh.tensor", 1) * (2 if technique.startswith(DATA) else 1)
+
+
+def check_bounds(row, seen, wanted):
+    """What depends on who is when how far is below the prediction, and what is printed."""
+    technique, own = row[0], row[4]
+    if row in NO_FLUSH + REPLAYED:  # how many leases' values a worker keeps at once
         c.check(all(has <= most for has, most in zip(seen["host"], wanted["host"])), f"{technique}: {seen['host']} bytes kept")
         seen["host"] = wanted["host"] = []
-        versions = max(1, table.STEPS - own["consistency.delay"])  # the first steps have the same weights
+    if row in NO_FLUSH:  # the first steps have the same weights
+        versions = max(1, table.STEPS - own["consistency.delay"])
         wanted["pulled"] = wanted["pulled"] * versions // table.STEPS
+    most = wanted["pulled"] * (2 if technique.startswith(DATA) else 1)
+    if most > wanted["pulled"] or row in REPLAYED:  # which gang computes how often
+        c.check(wanted["pulled"] // table.STEPS <= seen["pulled"] <= most, f"{technique}: {seen['pulled']} bytes pulled, at most {most}")
+        seen["pulled"] = wanted["pulled"] = most
+
+
+def cells_of(name, measures_idle, churns=not c.QUICK):
+    """What the row prints, and what is measured of it; Failed where it does not hold."""
+    row = next(row for row in table.ROWS + TENSOR + NO_FLUSH + REPLAYED if row[0] == name)
+    technique, _, level, words, own = row
+    spec, workers, directory = table.spec_of(row[1]), workers_of(row), c.fresh("up")
+    sets = words_of(own)
+    settings = {"train.node_slots": 1 << level, **settings_of(words)}
+    summary = c.up(spec, "--workers", workers, *sets, *words_of(settings), directory=directory)
+    c.check_equal(summary["digest"], digest_wanted(row, spec, sets, directory), f"{technique}: digest")
+    peak = summary["peak_bytes"]
+    seen = {"device": peak["device"], "weights": peak["weights"], "host": peak["host"],
+            **{key: summary[f"{key}_bytes"] // table.STEPS for key in ("pulled", "pushed", "peer")}}
+    wanted = table.predicted(spec, level, words, sets, own.get("train.slots", 4))
+    check_bounds(row, seen, wanted)
     c.check_equal(seen, wanted, f"{technique}: bytes")
     if not c.QUICK:  # in short it runs under sanitizers too, whose own memory is not ours
         check_resident(peak, technique)
     fixed = [technique, *(f"{seen[key]:,}" for key in ("pulled", "pushed", "peer")), table.listed(seen["device"]),
              table.listed(peak["weights"]) if "--stream" in words else "all", table.listed(seen["host"]) if any(seen["host"]) else "",
              "equal"]  # in short nobody is killed
-    lost = 0 if c.QUICK else lost_under_churn(spec, sets, settings, workers)
+    lost = lost_under_churn(row, spec, sets, settings, workers) if churns else 0
     return fixed, idle_of(spec, level, words, sets, workers) if measures_idle else ["", ""], lost
 
 
