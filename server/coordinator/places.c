@@ -624,6 +624,7 @@ static void note_unreachable(struct coordinator *coordinator, uint64_t now_ms,
         return;
     bool heard = is_heard(coordinator, now_ms, other);
     uint32_t times = heard ? unreachable_note(&run->unreachable, member->id, named) : 0;
+    run->unreachable_ms = heard ? now_ms : run->unreachable_ms;
     effects_log(&coordinator->effects, true,
                 "worker does not reach another  worker=%s other=%s stage=%u times=%u next=%s",
                 member->own.name, other->own.name, member->seat / run->gangs.ranks, times,

@@ -217,6 +217,7 @@ struct run {
     struct tickets tickets;
     struct gangs gangs;             /* places.c; of a mesh of several places */
     struct unreachable unreachable; /* places.c */
+    uint64_t unreachable_ms;        /* when two failed to reach each other, the last time */
     struct window window;
     struct audits audits;
     struct said said;

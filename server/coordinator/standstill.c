@@ -43,25 +43,53 @@ static const struct server_entry *find_unsealed(const struct coordinator *coordi
     return NULL;
 }
 
-/* Of a gang: the first seat that is not done. */
+/* The seat that a gang waits for: the first that is empty, else the first that is not done. */
+static uint32_t find_seat(const struct gangs *gangs, const struct gang *gang)
+{
+    uint32_t seat = 0;
+    if (gang->empty_count > 0)
+        while (gang->seats[seat].member != 0)
+            seat++;
+    else
+        while (seat + 1 < gangs->seats && gang->seats[seat].done)
+            seat++;
+    return seat;
+}
+
+/* The place of an empty seat. */
+static void put_empty(const struct gangs *gangs, const struct gang *gang, uint32_t seat, char *text,
+                      size_t bytes)
+{
+    uint32_t stage = seat / gangs->ranks, lacks = 0;
+    for (uint32_t rank = 0; rank < gangs->ranks; rank++)
+        lacks += gang->seats[stage * gangs->ranks + rank].member == 0 ? 1 : 0;
+    if (gangs->ranks > 1)
+        snprintf(text, bytes, "stage %u, which lacks %u of %u workers,", stage, lacks,
+                 gangs->ranks);
+    else
+        snprintf(text, bytes, "stage %u, which has no worker,", stage);
+}
+
+/* Who has the lease; *ret_since_ms: since when. */
 static void put_holder(struct coordinator *coordinator, const struct lease *lease, char *text,
-                       size_t bytes)
+                       size_t bytes, uint64_t *ret_since_ms)
 {
     const struct gangs *gangs = &coordinator->run.gangs;
     const struct gang *gang = gangs_find(gangs, lease->attempt);
-    uint32_t seat = 0;
-    uint64_t member = lease->member;
-    while (gang != NULL && seat + 1 < gangs->seats && gang->seats[seat].done)
-        seat++;
-    if (gang != NULL)
-        member = gang->seats[seat].member;
-    if (gang == NULL)
-        snprintf(text, bytes, "worker %.64s", members_name(&coordinator->members, member));
-    else if (member == 0)
-        snprintf(text, bytes, "stage %u, which has no worker,", seat / gangs->ranks);
+    *ret_since_ms = lease->granted_ms;
+    if (gang == NULL) {
+        snprintf(text, bytes, "worker %.64s", members_name(&coordinator->members, lease->member));
+        return;
+    }
+    uint32_t seat = find_seat(gangs, gang), stage = seat / gangs->ranks;
+    const char *name = members_name(&coordinator->members, gang->seats[seat].member);
+    *ret_since_ms = gang->seats[seat].since_ms; /* a lease is granted anew after a loss */
+    if (gang->seats[seat].member == 0)
+        put_empty(gangs, gang, seat, text, bytes);
+    else if (gangs->ranks > 1)
+        snprintf(text, bytes, "worker %.64s (stage %u, rank %u)", name, stage, seat % gangs->ranks);
     else
-        snprintf(text, bytes, "worker %.64s (stage %u)",
-                 members_name(&coordinator->members, member), seat / gangs->ranks);
+        snprintf(text, bytes, "worker %.64s (stage %u)", name, stage);
 }
 
 static void put_lease(struct coordinator *coordinator, uint64_t now_ms, const struct lease *lease,
@@ -71,11 +99,12 @@ static void put_lease(struct coordinator *coordinator, uint64_t now_ms, const st
     char last[16] = "";
     if (lease->slots > 1)
         snprintf(last, sizeof last, " to %u", first + lease->slots - 1);
-    char who[96];
-    put_holder(coordinator, lease, who, sizeof who);
+    char who[112];
+    uint64_t since_ms;
+    put_holder(coordinator, lease, who, sizeof who, &since_ms);
     snprintf(text, bytes, "%s has had %s %u%s for %llu s", who,
              lease->kind == TICKET_TRAIN ? "slot" : "held-out piece", first, last,
-             (unsigned long long)((now_ms - lease->granted_ms) / 1000));
+             (unsigned long long)((now_ms - since_ms) / 1000));
 }
 
 /* Nobody has a lease: of a worker that was given a ticket, it may have lapsed. */
@@ -89,6 +118,19 @@ static void put_silent(const struct coordinator *coordinator, char *text, size_t
              others);
 }
 
+/* S7: two that failed to reach each other since the newest commit; they may be tried again. */
+static void put_unreachable(struct coordinator *coordinator, char *text, size_t bytes)
+{
+    const struct run *run = &coordinator->run;
+    const struct unreachable *unreachable = &run->unreachable;
+    if (unreachable->count == 0 || run->unreachable_ms < run->steps.committed_ms)
+        return;
+    const struct unreachable_pair *pair = &unreachable->pairs[unreachable->count - 1];
+    snprintf(text, bytes, "workers %.64s and %.64s do not reach each other",
+             members_name(&coordinator->members, pair->a),
+             members_name(&coordinator->members, pair->b));
+}
+
 static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *text, size_t bytes)
 {
     const struct run *run = &coordinator->run;
@@ -100,11 +142,13 @@ static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *te
         snprintf(text, bytes, "server %s has not applied the step before", behind->name);
     else if (done && unsealed != NULL)
         snprintf(text, bytes, "server %s does not report its sums", unsealed->name);
-    else if (lease != NULL)
-        put_lease(coordinator, now_ms, lease, text, bytes);
     else
         places_wait_for(coordinator, text, bytes);
     if (text[0] == 0)
+        put_unreachable(coordinator, text, bytes);
+    if (text[0] == 0 && lease != NULL)
+        put_lease(coordinator, now_ms, lease, text, bytes);
+    else if (text[0] == 0)
         put_silent(coordinator, text, bytes);
 }
 
@@ -119,7 +163,7 @@ void standstill_look(struct coordinator *coordinator, uint64_t now_ms)
         *standstill = (struct standstill){0};
         return;
     }
-    char cause[160] = "";
+    char cause[176] = "";
     put_cause(coordinator, now_ms, cause, sizeof cause);
     bool same = standstill->since_ms == run->steps.committed_ms;
     standstill->since_ms = run->steps.committed_ms;

@@ -69,7 +69,9 @@ void unreachable_rename(struct unreachable *unreachable, uint64_t from, uint64_t
 
 void unreachable_forget(struct unreachable *unreachable)
 {
-    unreachable->count = unreachable->apart_count = 0;
+    for (uint32_t i = 0; i < unreachable->count; i++)
+        unreachable->pairs[i].times = 0;
+    unreachable->apart_count = 0;
 }
 
 void unreachable_check(const struct unreachable *unreachable)
@@ -79,7 +81,7 @@ void unreachable_check(const struct unreachable *unreachable)
     for (uint32_t i = 0; i < unreachable->count; i++) {
         const struct unreachable_pair *pair = &unreachable->pairs[i];
         check(pair->a != 0 && pair->a < pair->b);
-        check(pair->times > 0 && pair->times <= UNREACHABLE_TIMES_MAX);
+        check(pair->times <= UNREACHABLE_TIMES_MAX);
         check(find(unreachable, pair->a, pair->b) == i);
         apart += pair->times == UNREACHABLE_TIMES_MAX ? 1 : 0;
     }

@@ -21,7 +21,7 @@ struct unreachable {
     uint32_t count, apart_count;
     struct unreachable_pair {
         uint64_t a, b; /* a < b */
-        uint32_t times;
+        uint32_t times; /* 0: what counted is forgotten */
     } pairs[UNREACHABLE_MAX]; /* who failed longest ago first */
 };
 
@@ -31,7 +31,7 @@ uint32_t unreachable_note(struct unreachable *unreachable, uint64_t a, uint64_t 
 bool unreachable_apart(const struct unreachable *unreachable, uint64_t a, uint64_t b);
 /* The member has another number, or is gone (`to` is 0). */
 void unreachable_rename(struct unreachable *unreachable, uint64_t from, uint64_t to);
-/* All failures. */
+/* All failures count no more. Who failed is listed still, for people. */
 void unreachable_forget(struct unreachable *unreachable);
 
 void unreachable_check(const struct unreachable *unreachable);

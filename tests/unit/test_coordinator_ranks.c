@@ -176,6 +176,78 @@ TEST_F(whom_the_run_waits_for_is_said, places, .c.steps = 4, .c.ranks = RANKS)
                         "2 stages of 2 workers each need 4 that others reach; there are 2");
 }
 
+/* Time goes by; members live, and hold what they hold. What was logged of a run that stands still. */
+static const char *wait_alive(struct places_fixture *f, uint64_t ms)
+{
+    static char text[256];
+    text[0] = 0;
+    for (uint64_t at = 0; at < ms; at += LEASE_MS / 4) {
+        for (uint32_t i = 0; i < JOINED; i++)
+            ignore(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i])); /* or is lost */
+        tick(&f->c, LEASE_MS / 4);
+        const struct effect *log = seen(&f->c, EFFECT_LOG);
+        if (log != NULL && strstr(log->log.text, "run stands still") != NULL)
+            snprintf(text, sizeof text, "%s", log->log.text);
+    }
+    return text;
+}
+
+TEST_F(a_run_that_lacks_members_says_so_when_it_stands_still, places, .c.steps = 4,
+       .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    lose(f, 4);
+    lose(f, 3);
+    assert_non_null(strstr(wait_alive(f, 11 * LEASE_MS),
+                           ": 2 stages of 2 workers each need 4 that others reach; there are 3"));
+}
+
+TEST_F(a_seat_that_nobody_takes_is_named_before_who_computes, places, .c.steps = 4,
+       .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    step(&f->c, 0);
+    share(f, replies);
+    lose(f, 3);
+    wait_alive(f, 3 * LEASE_MS);
+    assert_string_equal(status(&f->c).reason, "step 1 is not done after 3 s: stage 1, which lacks "
+                                              "2 of 2 workers, has had slot 0 for 3 s");
+}
+
+TEST_F(who_has_a_rank_since_when_is_named, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    step(&f->c, 0);
+    share(f, replies);
+    done(f, 0, &replies[0], ERR_OK);
+    wait_alive(f, 2 * LEASE_MS);
+    lose(f, 3);
+    ask(f, 4);
+    ask(f, 2); /* the lease is granted anew, while b keeps its seat */
+    wait_alive(f, LEASE_MS);
+    assert_string_equal(status(&f->c).reason, "step 1 is not done after 3 s: worker b (stage 0, "
+                                              "rank 1) has had slot 0 for 3 s");
+}
+
+/* Two alone, who have been tried again. */
+TEST_F(two_that_do_not_reach_each_other_are_named_when_there_is_nobody_else, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    struct coordinator_pair pair;
+    step(&f->c, 0);
+    lease(f, 0, 1, replies);
+    for (uint32_t i = 2; i < JOINED; i++)
+        lose(f, i);
+    fail_twice(f, replies, 1, 0);
+    assert_true(is_answered(f, 1));
+    assert_true(coordinator_pair(f->c.coordinator, 0, &pair));
+    assert_true(pair.times == 0 && !pair.apart);
+    wait_alive(f, 3 * LEASE_MS);
+    assert_string_equal(status(&f->c).reason,
+                        "step 1 is not done after 3 s: workers a and b do not reach each other");
+}
+
 /* ---- what members say that they computed ---- */
 
 /* Also that its place gave a value with that digest to the other one; 0: that it does not say. */

@@ -16,6 +16,9 @@ TEST(two_are_apart_when_they_failed_twice)
     unreachable_forget(&pairs);
     assert_false(unreachable_apart(&pairs, 3, 7));
     unreachable_check(&pairs);
+    assert_int_equal(pairs.count, 1); /* for people */
+    assert_int_equal(unreachable_note(&pairs, 3, 7), 1);
+    unreachable_check(&pairs);
 }
 
 TEST(the_pair_that_failed_longest_ago_makes_room)
