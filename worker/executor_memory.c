@@ -293,13 +293,13 @@ static enum err does_not_fit(const struct executor *e, uint64_t bytes,
         snprintf(kept.text, sizeof kept.text, "%" PRIu64 " sets", m->gradient_sets);
     return reason_set(
         reason, ERR_UNSUPPORTED,
-        "the run needs %" PRIu64 " bytes of device memory, %" PRIu64 " of %" PRIu64
-        " are free: weights %" PRIu64 ", gradients %" PRIu64 " (%s), activations "
+        "the run needs %" PRIu64 " bytes, %" PRIu64 " of %" PRIu64 " are free: weights %" PRIu64
+        ", gradients %" PRIu64 " (%s), activations "
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
         "), on the host offloaded %" PRIu64 ", kept for other places %" PRIu64
         "; the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
         "(activations), residency.weights streamed (weights, gradients), train.logits_bytes_max "
-        "(logits), train.node_slots (gradients), more of mesh.stage (all of it)",
+        "(logits), train.node_slots (gradients), more of mesh.stage or mesh.tensor",
         bytes, device->free, device->total, m->weights, m->gradients, kept.text, m->activations,
         m->local, m->scratch, m->logits, m->hosted, m->kept, m->workspace);
 }
