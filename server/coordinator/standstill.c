@@ -126,9 +126,10 @@ static void put_unreachable(struct coordinator *coordinator, char *text, size_t 
     if (unreachable->count == 0 || run->unreachable_ms < run->steps.committed_ms)
         return;
     const struct unreachable_pair *pair = &unreachable->pairs[unreachable->count - 1];
-    snprintf(text, bytes, "workers %.64s and %.64s do not reach each other",
-             members_name(&coordinator->members, pair->a),
-             members_name(&coordinator->members, pair->b));
+    const char *a = members_name(&coordinator->members, pair->a);
+    const char *b = members_name(&coordinator->members, pair->b);
+    if (a != NULL && b != NULL)
+        snprintf(text, bytes, "workers %.64s and %.64s do not reach each other", a, b);
 }
 
 static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *text, size_t bytes)
