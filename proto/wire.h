@@ -350,18 +350,6 @@ struct from_peer {
     size_t payload_bytes;
 };
 
-/* A range of an array that members of one place sum or exchange; its bytes follow it
- * (worker/collective/running.h). */
-struct part {
-    uint64_t attempt; /* of the lease */
-    uint32_t tries;
-    uint32_t sequence; /* of the collectives of the try, from 1 on */
-    uint32_t round;
-    uint32_t rank;  /* of the sender */
-    uint64_t first; /* element of the array */
-    uint64_t bytes;
-};
-
 /* ---- Cluster, worker to coordinator ---- */
 
 enum run_state {
@@ -891,8 +879,7 @@ struct arena;
     X(status_reply)                                                                                \
     X(server_report)                                                                               \
     X(server_command)                                                                              \
-    X(to_peer)                                                                                     \
-    X(part)
+    X(to_peer)
 
 #define WIRE_DECLARE(name)                                                                         \
     enum err wire_encode_##name(const struct name *message, struct buf *buf) MUST_USE;             \

@@ -1,9 +1,8 @@
 /* What the members of a place do to sum or exchange an array: a schedule as data. A pure core.
  *
  * For one member a schedule is a list of steps, done in their order: send a range of the array to a
- * rank, or receive one and copy it or add it. Whatever carries the bytes walks the same list
- * (drive.h, running.h), and so does who counts them. Steps that are not yet possible wait; sends wait
- * for nobody. A message is named by its sender and its round: two messages of one sender and round
+ * rank, or receive one and copy it or add it. Who carries the bytes walks the same list (walk.h) as
+ * who counts them. A receive waits; sends wait for nobody. A message is named by its sender and its round: two messages of one sender and round
  * have the same bytes.
  *
  * The order of sums. Direct and halving add sum(left) + sum(right) of the tree over ranks

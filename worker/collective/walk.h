@@ -4,7 +4,20 @@
 #ifndef ROOST_WORKER_COLLECTIVE_WALK_H
 #define ROOST_WORKER_COLLECTIVE_WALK_H
 
-#include "worker/collective/running.h"
+#include "worker/collective/collective.h"
+
+/* out (count) = left + right; `out` is one of them. All three are aligned as elements are. */
+typedef void running_add(void *context, void *out, const void *left, const void *right,
+                         size_t count);
+
+struct running_work {
+    struct collective collective; /* checked */
+    uint32_t element_bytes;
+    void *array;
+    void *output; /* of an all-to-all; else NULL */
+    running_add *add;
+    void *context;
+};
 
 struct walk_carrier {
     /* This member's bytes of the round, once a round; they are copied. */
@@ -19,8 +32,7 @@ struct walk_carrier {
 
 /* The memory that walk_collective() works in. */
 size_t walk_bytes(const struct collective *collective, uint32_t rank, uint32_t element_bytes);
-/* `work` is that of running_begin(), checked, its deadline the carrier's affair; `memory` begins at a
- * multiple of 64. The carrier's first error ends it. */
+/* `memory` begins at a multiple of 64. The carrier's first error ends it. */
 enum err walk_collective(const struct running_work *work, uint32_t rank,
                          const struct walk_carrier *carrier, void *memory) MUST_USE;
 
