@@ -20,6 +20,12 @@ void peers_settings(struct rpc_settings *settings)
 
 /* ---- life ---- */
 
+static void end_lent(struct peers_lane *lane)
+{
+    rpc_message_unref(lane->lent);
+    lane->lent = NULL;
+}
+
 static void release_message(void *value)
 {
     rpc_message_unref(value);
@@ -109,6 +115,7 @@ void peers_free(struct peers *peers)
     check(ring_is_empty(&peers->serving)); /* each has had its last event */
     outbox_free(peers->outbox);
     for (uint32_t i = 0; i < PEERS_LANES_MAX; i++) {
+        end_lent(&peers->lanes[i]);
         wants_free(peers->lanes[i].wants);
         digest_fast_release(&peers->lanes[i].digest);
     }
@@ -308,6 +315,22 @@ enum err peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t ro
     return give_named(lane, &task, &name, bytes, count);
 }
 
+/* The value's bytes in one piece, as they came; NULL: they are in several. */
+static const uint8_t *piece_of(const struct wants_value *value)
+{
+    const struct rpc_message *message = value->value;
+    const struct slice *last = &message->slices[message->slice_count - 1];
+    return last->bytes >= value->bytes ? last->data + last->bytes - value->bytes : NULL;
+}
+
+static uint64_t digest_value(struct peers_lane *lane, const struct value_name *name,
+                             struct slice bytes)
+{
+    digest_name(lane, name);
+    digest_fast_add(&lane->digest, bytes);
+    return digest_fast_finish(&lane->digest);
+}
+
 /* Copies the value, the message's last bytes, and returns its digest. */
 static uint64_t copy_value(struct peers_lane *lane, const struct value_name *name,
                            const struct wants_value *value, uint8_t *ret_bytes)
@@ -329,17 +352,36 @@ static uint64_t copy_value(struct peers_lane *lane, const struct value_name *nam
     return digest_fast_finish(&lane->digest);
 }
 
+/* Where a value is to be: copied there, or where it came, if `ret_lent` is not NULL. */
+struct destination {
+    void *bytes;
+    const void **ret_lent;
+};
+
+static uint64_t bring_value(struct peers_lane *lane, const struct value_name *name,
+                            const struct wants_value *value, const struct destination *to)
+{
+    const uint8_t *piece = to->ret_lent != NULL ? piece_of(value) : NULL;
+    if (piece == NULL)
+        return copy_value(lane, name, value, to->bytes);
+    lane->lent = rpc_message_ref(value->value);
+    *to->ret_lent = piece;
+    return digest_value(lane, name, (struct slice){piece, value->bytes});
+}
+
 /* Whether the bytes are the value; BEHIND: it is waited for once more. */
 static enum err take_value(struct peers_lane *lane, const struct ticket *ticket,
                            const struct value_name *name, const struct wants_value *value,
-                           void *ret_bytes)
+                           const struct destination *to)
 {
     struct peers *peers = lane->peers;
-    uint64_t digest = copy_value(lane, name, value, ret_bytes), bytes = value->bytes;
+    uint64_t digest = bring_value(lane, name, value, to), bytes = value->bytes;
     bool right = digest == value->digest;
     thread_lock(&peers->mutex);
     enum err err = wants_judge(lane->wants, name, right);
     thread_unlock(&peers->mutex);
+    if (!right)
+        end_lent(lane);
     if (right) {
         add_to_sums(lane, ticket, name, false, digest);
         atomic_fetch_add(&lane->taken_bytes, bytes);
@@ -351,10 +393,12 @@ static enum err take_value(struct peers_lane *lane, const struct ticket *ticket,
 }
 
 static enum err take_named(struct peers_lane *lane, const struct ticket *ticket,
-                           const struct value_name *name, void *ret_bytes, size_t count)
+                           const struct value_name *name, const struct destination *to,
+                           size_t count)
 {
     struct peers *peers = lane->peers;
     struct wants_value there;
+    end_lent(lane);
     atomic_store(&lane->blamed, 0);
     thread_lock(&peers->mutex);
     enum err err = lane->cancelled || ticket->attempt == 0
@@ -366,7 +410,7 @@ static enum err take_named(struct peers_lane *lane, const struct ticket *ticket,
     do {
         err = peers_ask_wait(lane, name, &there);
         if (err == ERR_OK)
-            err = take_value(lane, ticket, name, &there, ret_bytes);
+            err = take_value(lane, ticket, name, &there, to);
     } while (err == ERR_BEHIND);
     return err;
 }
@@ -375,7 +419,8 @@ enum err peers_take(struct peers_lane *lane, const struct executor_value *value,
 {
     const struct task task = task_of(lane);
     const struct value_name name = boundaries_name(&task.ticket, task.place.rank, value);
-    return take_named(lane, &task.ticket, &name, ret_bytes, value->bytes);
+    return take_named(lane, &task.ticket, &name, &(struct destination){ret_bytes, NULL},
+                      value->bytes);
 }
 
 enum err peers_take_part(struct peers_lane *lane, const struct executor_part *part, void *ret_bytes,
@@ -383,7 +428,16 @@ enum err peers_take_part(struct peers_lane *lane, const struct executor_part *pa
 {
     const struct task task = task_of(lane);
     const struct value_name name = boundaries_sum_name(&task.ticket, &task.place, part);
-    return take_named(lane, &task.ticket, &name, ret_bytes, count);
+    return take_named(lane, &task.ticket, &name, &(struct destination){ret_bytes, NULL}, count);
+}
+
+enum err peers_lend_part(struct peers_lane *lane, const struct executor_part *part, void *scratch,
+                         size_t count, const void **ret_bytes)
+{
+    const struct task task = task_of(lane);
+    const struct value_name name = boundaries_sum_name(&task.ticket, &task.place, part);
+    *ret_bytes = scratch;
+    return take_named(lane, &task.ticket, &name, &(struct destination){scratch, ret_bytes}, count);
 }
 
 void peers_expect_part(struct peers_lane *lane, const struct executor_part *part, size_t count)

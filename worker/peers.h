@@ -76,6 +76,10 @@ enum err peers_give_part(struct peers_lane *lane, uint32_t sequence, uint32_t ro
                          const void *bytes, size_t count) MUST_USE;
 enum err peers_take_part(struct peers_lane *lane, const struct executor_part *part, void *ret_bytes,
                          size_t count) MUST_USE;
+/* The same, where the bytes may stay as they came: *ret_bytes is where they are, or `scratch`, which
+ * has room for them. Lent until the lane's next call. */
+enum err peers_lend_part(struct peers_lane *lane, const struct executor_part *part, void *scratch,
+                         size_t count, const void **ret_bytes) MUST_USE;
 /* It will be taken: it is asked for with the next one that is waited for. */
 void peers_expect_part(struct peers_lane *lane, const struct executor_part *part, size_t count);
 /* Digests, added, of what passed between places since the last call, which begins the next ones. */

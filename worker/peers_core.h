@@ -36,6 +36,7 @@ struct peers_lane {
 
     struct digest_fast digest; /* this and the rest: the thread's */
     struct boundary_sums sums;
+    struct rpc_message *lent; /* of peers_lend_part() */
     struct connection *connections;
 };
 

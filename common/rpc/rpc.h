@@ -79,6 +79,7 @@ struct rpc_message {
     const struct slice *slices;
 };
 
+struct rpc_message *rpc_message_ref(struct rpc_message *message);
 void rpc_message_unref(struct rpc_message *message); /* NULL is fine */
 /* A message of its own with a copy of `bytes`: for tests and other transports. NULL: no memory. */
 struct rpc_message *rpc_message_new(struct slice bytes) MUST_USE;

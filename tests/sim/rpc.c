@@ -84,6 +84,12 @@ static struct rpc_message *receive(struct sim *sim, struct message *message)
     return &received->base;
 }
 
+struct rpc_message *rpc_message_ref(struct rpc_message *message)
+{
+    atomic_fetch_add(&message->references, 1);
+    return message;
+}
+
 void rpc_message_unref(struct rpc_message *message)
 {
     if (message != NULL && atomic_fetch_sub(&message->references, 1) == 1)

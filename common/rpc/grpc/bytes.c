@@ -67,6 +67,12 @@ enum err rpc_message_of(struct rpc_loop *loop, grpc_byte_buffer *take_bytes, siz
     return ERR_OK;
 }
 
+struct rpc_message *rpc_message_ref(struct rpc_message *message)
+{
+    atomic_fetch_add_explicit(&message->references, 1, memory_order_relaxed);
+    return message;
+}
+
 void rpc_message_unref(struct rpc_message *message)
 {
     if (message == NULL)
