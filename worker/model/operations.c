@@ -2,30 +2,10 @@
 
 #include "common/elementary.h"
 #include "worker/model/classifier.h"
+#include "worker/model/norms.h"
 #include "worker/model/piece_sum.h"
 
 /* ---- what they share ---- */
-
-static uint32_t width(const struct act_arrays *act, uint8_t array)
-{
-    return act->unit->arrays[array].width;
-}
-
-/* Where the gradient of an array is; NULL: nobody wants it. */
-static element *gradient(const struct act_arrays *act, uint8_t array)
-{
-    return act->arrays[act->unit->arrays[array].gradient];
-}
-
-static element *weights(const struct act_arrays *act, const struct model_operation *o, uint8_t use)
-{
-    return use < o->uses_count ? act->call->weights[o->use + use] : NULL;
-}
-
-static float *gradients(const struct act_arrays *act, const struct model_operation *o, uint8_t use)
-{
-    return use < o->uses_count ? act->call->gradients[o->use + use] : NULL;
-}
 
 static const struct model_parameter *parameter_of(const struct act_arrays *act,
                                                   const struct model_operation *o)
@@ -76,16 +56,17 @@ static void embedding_exchange(const struct act_arrays *a, const struct model_op
 {
     const struct unit_exchange *exchange = a->call->exchange;
     if (table_of(a, o).members > 1)
-        exchange->merge(exchange->context, a->arrays[o->out], a->N * width(a, o->out));
+        exchange->merge(exchange->context, a->arrays[o->out], a->N * act_width(a, o->out));
 }
 
 static void embedding_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
     const struct table table = table_of(a, o);
-    int64_t T = a->call->model->sample_tokens, C = width(a, o->out);
-    k->embedding_forward(k, a->arrays[o->out], a->call->input, weights(a, o, 0), weights(a, o, 1),
-                         a->call->samples, T, C, table.first, table.rows, table.V);
+    int64_t T = a->call->model->sample_tokens, C = act_width(a, o->out);
+    k->embedding_forward(k, a->arrays[o->out], a->call->input, act_weights(a, o, 0),
+                         act_weights(a, o, 1), a->call->samples, T, C, table.first, table.rows,
+                         table.V);
     embedding_exchange(a, o);
 }
 
@@ -93,64 +74,9 @@ static void embedding_backward(const struct act_arrays *a, const struct model_op
 {
     const struct kernels *k = a->call->k;
     const struct table table = table_of(a, o);
-    k->embedding_backward(k, gradients(a, o, 0), gradients(a, o, 1), a->call->input,
-                          gradient(a, o->out), a->call->samples, a->call->model->sample_tokens,
-                          width(a, o->out), table.first, table.rows, table.V);
-}
-
-/* ---- layernorm: statistics are the means, and from the next whole line on the rstds ---- */
-
-enum { GAMMA, BETA };
-
-static float *rstds(const struct act_arrays *a, const struct model_operation *o)
-{
-    return a->statistics[o - a->unit->operations] + (a->N + 15) / 16 * 16;
-}
-
-static uint32_t layernorm_statistics(const struct model_operation *o)
-{
-    (void)o;
-    return 2;
-}
-
-static void layernorm_forward(const struct act_arrays *a, const struct model_operation *o)
-{
-    const struct kernels *k = a->call->k;
-    k->layernorm_forward(k, a->arrays[o->out], a->statistics[o - a->unit->operations], rstds(a, o),
-                         a->arrays[o->in], weights(a, o, GAMMA), weights(a, o, BETA), a->N,
-                         width(a, o->in));
-}
-
-static void layernorm_backward(const struct act_arrays *a, const struct model_operation *o)
-{
-    const struct kernels *k = a->call->k;
-    k->layernorm_backward(k, gradient(a, o->in), gradients(a, o, GAMMA), gradients(a, o, BETA),
-                          gradient(a, o->out), a->arrays[o->in],
-                          a->statistics[o - a->unit->operations], rstds(a, o), weights(a, o, GAMMA),
-                          a->N, width(a, o->in));
-}
-
-/* ---- rmsnorm: statistics are the rstds ---- */
-
-static uint32_t rmsnorm_statistics(const struct model_operation *o)
-{
-    (void)o;
-    return 1;
-}
-
-static void rmsnorm_forward(const struct act_arrays *a, const struct model_operation *o)
-{
-    const struct kernels *k = a->call->k;
-    k->rmsnorm_forward(k, a->arrays[o->out], a->statistics[o - a->unit->operations],
-                       a->arrays[o->in], weights(a, o, GAMMA), a->N, width(a, o->in));
-}
-
-static void rmsnorm_backward(const struct act_arrays *a, const struct model_operation *o)
-{
-    const struct kernels *k = a->call->k;
-    k->rmsnorm_backward(k, gradient(a, o->in), gradients(a, o, GAMMA), gradient(a, o->out),
-                        a->arrays[o->in], a->statistics[o - a->unit->operations],
-                        weights(a, o, GAMMA), a->N, width(a, o->in));
+    k->embedding_backward(k, act_gradients(a, o, 0), act_gradients(a, o, 1), a->call->input,
+                          act_gradient(a, o->out), a->call->samples, a->call->model->sample_tokens,
+                          act_width(a, o->out), table.first, table.rows, table.V);
 }
 
 /* ---- linear, in pieces or as a whole (common/model/pieces.h) ---- */
@@ -180,8 +106,8 @@ static struct products products_of(const struct act_arrays *a, const struct mode
     struct products p = {a, o, .by_rows = arrays[o->out].split, .by_cols = arrays[o->in].split};
     check(!p.by_rows || !p.by_cols);
     p.count = pieces(a, p.by_rows ? o->out : o->in);
-    p.I = width(a, o->in) / pieces(a, o->in);
-    p.O = width(a, o->out) / pieces(a, o->out);
+    p.I = act_width(a, o->in) / pieces(a, o->in);
+    p.O = act_width(a, o->out) / pieces(a, o->out);
     p.weight = p.I * p.O;
     if (p.by_cols)
         p.in = a->N * p.I;
@@ -204,8 +130,8 @@ static void product_forward(const void *context, uint32_t piece, element *out)
     const struct act_arrays *a = p->act;
     const struct model_operation *o = p->operation;
     a->call->k->linear_forward(a->call->k, out, from(p, a->arrays[o->in], piece * p->in),
-                               from(p, weights(a, o, WEIGHT), piece * p->weight), NULL, a->N, p->I,
-                               p->O);
+                               from(p, act_weights(a, o, WEIGHT), piece * p->weight), NULL, a->N,
+                               p->I, p->O);
 }
 
 static void product_backward(const void *context, uint32_t piece, element *din)
@@ -213,9 +139,9 @@ static void product_backward(const void *context, uint32_t piece, element *din)
     const struct products *p = context;
     const struct act_arrays *a = p->act;
     const struct model_operation *o = p->operation;
-    a->call->k->linear_backward_input(a->call->k, din, from(p, gradient(a, o->out), piece * p->out),
-                                      from(p, weights(a, o, WEIGHT), piece * p->weight), a->N, p->I,
-                                      p->O);
+    a->call->k->linear_backward_input(
+        a->call->k, din, from(p, act_gradient(a, o->out), piece * p->out),
+        from(p, act_weights(a, o, WEIGHT), piece * p->weight), a->N, p->I, p->O);
 }
 
 /* One product, with all that follows it. */
@@ -225,8 +151,8 @@ static void forward_alone(const struct products *p, uint32_t piece)
     const struct kernels *k = a->call->k;
     const struct model_operation *o = p->operation;
     const element *in = a->arrays[o->in],
-                  *weight = from(p, weights(a, o, WEIGHT), piece * p->weight),
-                  *bias = from(p, weights(a, o, BIAS), piece * p->bias);
+                  *weight = from(p, act_weights(a, o, WEIGHT), piece * p->weight),
+                  *bias = from(p, act_weights(a, o, BIAS), piece * p->bias);
     element *out = from(p, a->arrays[o->out], piece * p->out);
     uint8_t gelu_of = a->unit->arrays[o->out].gelu_of;
     if (gelu_of != MODEL_NO_ARRAY)
@@ -252,7 +178,7 @@ static void forward_by_cols(const struct products *p)
     const struct kernels *k = a->call->k;
     const struct model_operation *o = p->operation;
     element *out = a->arrays[o->out];
-    const element *bias = weights(a, o, BIAS);
+    const element *bias = act_weights(a, o, BIAS);
     piece_sum(k, out, a->scratch, p->count, a->N * p->O, product_forward, p);
     linear_exchange_forward(a, o);
     if (bias != NULL || o->with != MODEL_NO_ARRAY)
@@ -278,11 +204,11 @@ static void linear_backward_weights(const struct act_arrays *a, const struct mod
     const struct kernels *k = a->call->k;
     struct products p = products_of(a, o);
     for (uint32_t piece = 0; piece < p.count; piece++) {
-        float *bias = gradients(a, o, BIAS);
+        float *bias = act_gradients(a, o, BIAS);
         bool has_bias = bias != NULL && (!p.by_cols || piece == 0);
-        k->linear_backward_weight(k, gradients(a, o, WEIGHT) + piece * p.weight,
+        k->linear_backward_weight(k, act_gradients(a, o, WEIGHT) + piece * p.weight,
                                   has_bias ? bias + piece * p.bias : NULL,
-                                  from(&p, gradient(a, o->out), piece * p.out),
+                                  from(&p, act_gradient(a, o->out), piece * p.out),
                                   from(&p, a->arrays[o->in], piece * p.in), a->N, p.I, p.O);
     }
 }
@@ -291,14 +217,14 @@ static void linear_exchange_backward(const struct act_arrays *a, const struct mo
 {
     const struct products p = products_of(a, o);
     if (p.by_rows && wants_gradient(a, o->in))
-        sum_members(a, gradient(a, o->in), a->N * p.I);
+        sum_members(a, act_gradient(a, o->in), a->N * p.I);
 }
 
 static void linear_backward_input(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
     struct products p = products_of(a, o);
-    element *din = gradient(a, o->in);
+    element *din = act_gradient(a, o->in);
     uint8_t gelu_of = a->unit->arrays[o->in].gelu_of;
     if (!wants_gradient(a, o->in))
         return;
@@ -310,8 +236,8 @@ static void linear_backward_input(const struct act_arrays *a, const struct model
     }
     for (uint32_t piece = 0; piece < p.count; piece++)
         if (gelu_of != MODEL_NO_ARRAY)
-            k->linear_gelu_backward_input(k, from(&p, din, piece * p.in), gradient(a, o->out),
-                                          from(&p, weights(a, o, WEIGHT), piece * p.weight),
+            k->linear_gelu_backward_input(k, from(&p, din, piece * p.in), act_gradient(a, o->out),
+                                          from(&p, act_weights(a, o, WEIGHT), piece * p.weight),
                                           from(&p, a->arrays[gelu_of], piece * p.in), a->N, p.I,
                                           p.O);
         else
@@ -329,7 +255,7 @@ static uint64_t linear_scratch_bytes(const struct act_arrays *a, const struct mo
 /* Channels of a head: `in` has the heads of queries, keys and values. */
 static int64_t head_channels(const struct act_arrays *a, const struct model_operation *o)
 {
-    return width(a, o->in) / (o->heads + 2 * o->kv_heads);
+    return act_width(a, o->in) / (o->heads + 2 * o->kv_heads);
 }
 
 /* A piece's heads: pieces lie one after another, as samples do. */
@@ -374,7 +300,7 @@ static void rope_backward(const struct act_arrays *a, const struct model_operati
     const struct kernels *k = a->call->k;
     const struct kernels_rope rope = rope_of(a, o);
     const struct heads h = heads_of(a, o);
-    k->rope_backward(k, gradient(a, o->in), &rope, h.B, a->call->model->sample_tokens,
+    k->rope_backward(k, act_gradient(a, o->in), &rope, h.B, a->call->model->sample_tokens,
                      head_channels(a, o) * h.H, h.H, h.G);
 }
 
@@ -389,26 +315,26 @@ static uint64_t attention_scratch_bytes(const struct act_arrays *a, const struct
 {
     const struct kernels *k = a->call->k;
     return k->attention_scratch_bytes(k, a->call->model->sample_tokens,
-                                      width(a, o->out) / pieces(a, o->out), heads_of(a, o).H);
+                                      act_width(a, o->out) / pieces(a, o->out), heads_of(a, o).H);
 }
 
 static void attention_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
     const struct heads h = heads_of(a, o);
-    k->attention_forward(k, a->arrays[o->out], a->statistics[o - a->unit->operations], a->scratch,
-                         a->arrays[o->in], true, h.B, a->call->model->sample_tokens,
-                         width(a, o->out) / pieces(a, o->out), h.H, h.G);
+    k->attention_forward(k, a->arrays[o->out], act_statistics(a, o), a->scratch, a->arrays[o->in],
+                         true, h.B, a->call->model->sample_tokens,
+                         act_width(a, o->out) / pieces(a, o->out), h.H, h.G);
 }
 
 static void attention_backward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
     const struct heads h = heads_of(a, o);
-    k->attention_backward(k, gradient(a, o->in), a->scratch, gradient(a, o->out), a->arrays[o->out],
-                          a->statistics[o - a->unit->operations], a->arrays[o->in], true, h.B,
-                          a->call->model->sample_tokens, width(a, o->out) / pieces(a, o->out), h.H,
-                          h.G);
+    k->attention_backward(k, act_gradient(a, o->in), a->scratch, act_gradient(a, o->out),
+                          a->arrays[o->out], act_statistics(a, o), a->arrays[o->in], true, h.B,
+                          a->call->model->sample_tokens, act_width(a, o->out) / pieces(a, o->out),
+                          h.H, h.G);
 }
 
 /* ---- activations: swiglu, whose pieces lie as rows do, and two in place ---- */
@@ -417,41 +343,41 @@ static void swiglu_forward(const struct act_arrays *a, const struct model_operat
 {
     const struct kernels *k = a->call->k;
     int64_t p = pieces(a, o->out);
-    k->swiglu_forward(k, a->arrays[o->out], a->arrays[o->in], p * a->N, width(a, o->out) / p);
+    k->swiglu_forward(k, a->arrays[o->out], a->arrays[o->in], p * a->N, act_width(a, o->out) / p);
 }
 
 static void swiglu_backward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
     int64_t p = pieces(a, o->out);
-    k->swiglu_backward(k, gradient(a, o->in), gradient(a, o->out), a->arrays[o->in], p * a->N,
-                       width(a, o->out) / p);
+    k->swiglu_backward(k, act_gradient(a, o->in), act_gradient(a, o->out), a->arrays[o->in],
+                       p * a->N, act_width(a, o->out) / p);
 }
 
 static void relu_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    k->relu_forward(k, a->arrays[o->out], a->arrays[o->in], a->N * width(a, o->out));
+    k->relu_forward(k, a->arrays[o->out], a->arrays[o->in], a->N * act_width(a, o->out));
 }
 
 static void relu_backward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    k->relu_backward(k, gradient(a, o->in), gradient(a, o->out), a->arrays[o->out],
-                     a->N * width(a, o->out));
+    k->relu_backward(k, act_gradient(a, o->in), act_gradient(a, o->out), a->arrays[o->out],
+                     a->N * act_width(a, o->out));
 }
 
 static void tanh_forward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    k->tanh_forward(k, a->arrays[o->out], a->arrays[o->in], a->N * width(a, o->out));
+    k->tanh_forward(k, a->arrays[o->out], a->arrays[o->in], a->N * act_width(a, o->out));
 }
 
 static void tanh_backward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    k->tanh_backward(k, gradient(a, o->in), gradient(a, o->out), a->arrays[o->out],
-                     a->N * width(a, o->out));
+    k->tanh_backward(k, act_gradient(a, o->in), act_gradient(a, o->out), a->arrays[o->out],
+                     a->N * act_width(a, o->out));
 }
 
 /* ---- classifier ---- */
@@ -459,7 +385,7 @@ static void tanh_backward(const struct act_arrays *a, const struct model_operati
 static struct classifier classifier_of(const struct act_arrays *a, const struct model_operation *o)
 {
     return (struct classifier){.N = a->N,
-                               .C = width(a, o->in),
+                               .C = act_width(a, o->in),
                                .V = parameter_of(a, o)->shape[0],
                                .Vp = parameter_of(a, o)->rows,
                                .pieces = parameter_of(a, o)->pieces,
@@ -479,13 +405,13 @@ static void classifier_forward(const struct act_arrays *a, const struct model_op
     const struct unit_call *call = a->call;
     struct classifier c = classifier_of(a, o);
     c.input = a->arrays[o->in];
-    c.weight = weights(a, o, WEIGHT);
-    c.bias = weights(a, o, BIAS);
+    c.weight = act_weights(a, o, WEIGHT);
+    c.bias = act_weights(a, o, BIAS);
     c.dloss = (float)(1.0 / call->model->sample_tokens);
     if (call->training) {
-        c.dinput = gradient(a, o->in);
-        c.dweight = gradients(a, o, WEIGHT);
-        c.dbias = gradients(a, o, BIAS);
+        c.dinput = act_gradient(a, o->in);
+        c.dweight = act_gradients(a, o, WEIGHT);
+        c.dbias = act_gradients(a, o, BIAS);
     }
     classifier(call->k, &c, call->logits_bytes_max, call->targets, call->losses, call->correct,
                a->scratch);
@@ -502,20 +428,20 @@ void operation_logits(const struct act_arrays *a, const struct model_operation *
 {
     const struct kernels *k = a->call->k;
     check(parameter_of(a, o)->pieces == 1);
-    k->linear_forward(k, logits, a->arrays[o->in], weights(a, o, WEIGHT), weights(a, o, BIAS), a->N,
-                      width(a, o->in), parameter_of(a, o)->rows);
+    k->linear_forward(k, logits, a->arrays[o->in], act_weights(a, o, WEIGHT),
+                      act_weights(a, o, BIAS), a->N, act_width(a, o->in), parameter_of(a, o)->rows);
 }
 
 const struct operation_code operation_codes[MODEL_OPERATIONS_COUNT] = {
     [MODEL_EMBEDDING] = {.forward = embedding_forward,
                          .backward_weights = embedding_backward,
                          .exchange_forward = embedding_exchange},
-    [MODEL_LAYERNORM] = {.forward = layernorm_forward,
-                         .backward_input = layernorm_backward,
-                         .statistics = layernorm_statistics},
-    [MODEL_RMSNORM] = {.forward = rmsnorm_forward,
-                       .backward_input = rmsnorm_backward,
-                       .statistics = rmsnorm_statistics},
+    [MODEL_LAYERNORM] = {.forward = norms_layer_forward,
+                         .backward_input = norms_layer_backward,
+                         .statistics = norms_layer_statistics},
+    [MODEL_RMSNORM] = {.forward = norms_rms_forward,
+                       .backward_input = norms_rms_backward,
+                       .statistics = norms_rms_statistics},
     [MODEL_LINEAR] = {.forward = linear_forward,
                       .backward_weights = linear_backward_weights,
                       .backward_input = linear_backward_input,

@@ -2,17 +2,7 @@
 #ifndef ROOST_WORKER_MODEL_OPERATIONS_H
 #define ROOST_WORKER_MODEL_OPERATIONS_H
 
-#include "worker/model/unit.h"
-
-/* One act on a unit, with its arrays at their places. */
-struct act_arrays {
-    const struct unit_call *call;
-    const struct model_unit *unit;
-    int64_t N;                                    /* predictions */
-    element *arrays[MODEL_UNIT_ARRAYS_MAX];       /* NULL: not there in this act */
-    float *statistics[MODEL_UNIT_OPERATIONS_MAX]; /* kept from forward to backward */
-    void *scratch;                                /* of the operation that runs */
-};
+#include "worker/model/act_arrays.h"
 
 /* NULL: nothing to do. Backward of an operation is its weights' part and then its input's; the two
  * are apart because only the second has a successor that waits for it. The weights' part reads the
