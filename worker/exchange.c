@@ -1,5 +1,6 @@
 #include "worker/exchange.h"
 
+#include "common/model/pieces.h"
 #include "worker/carve.h"
 #include "worker/collective/walk.h"
 
@@ -18,10 +19,10 @@ static bool is_host(const struct exchange *x)
 /* So many bytes of the host, which may be none. False, and an error: there are not. */
 static bool take_memory(struct exchange *x, size_t bytes)
 {
-    if (bytes <= x->bytes)
+    if (x->memory != NULL && bytes <= x->bytes)
         return true;
     free(x->memory);
-    x->memory = aligned_alloc(CARVE_ALIGNMENT, carve_align(bytes));
+    x->memory = aligned_alloc(CARVE_ALIGNMENT, carve_align(bytes + 1));
     x->bytes = x->memory != NULL ? bytes : 0;
     if (x->memory == NULL)
         x->err = ERR_NOMEM;
@@ -134,12 +135,20 @@ static void run(struct exchange *x, const struct running_work *work, void *memor
     x->err = walk_collective(work, x->model->rank, &carrier, memory);
 }
 
-struct collective exchange_all_reduce(const struct model *model, uint64_t n)
+struct collective exchange_reduction(const struct model *model, uint64_t n)
 {
-    return (struct collective){.kind = COLLECTIVE_ALL_REDUCE,
-                               .way = COLLECTIVE_HALVING,
-                               .ranks = model->ranks,
-                               .elements = n};
+    uint32_t ranks = model->ranks;
+    if (!pieces_ranged(model))
+        return (struct collective){.kind = COLLECTIVE_ALL_REDUCE,
+                                   .way = COLLECTIVE_HALVING,
+                                   .ranks = ranks,
+                                   .elements = n};
+    check(n % ranks == 0);
+    return (struct collective){.kind = COLLECTIVE_REDUCE_SCATTER,
+                               .way = COLLECTIVE_DIRECT,
+                               .ranks = ranks,
+                               .elements = n,
+                               .each = n / ranks};
 }
 
 struct collective exchange_all_gather(const struct model *model, uint64_t each)
@@ -151,10 +160,10 @@ struct collective exchange_all_gather(const struct model *model, uint64_t each)
                                .each = each};
 }
 
-static void all_reduce(struct exchange *x, void *array, int64_t n, running_add *add)
+static void reduce(struct exchange *x, void *array, int64_t n, running_add *add)
 {
     size_t bytes = (size_t)n * x->k->element_bytes;
-    struct running_work work = {.collective = exchange_all_reduce(x->model, (uint64_t)n),
+    struct running_work work = {.collective = exchange_reduction(x->model, (uint64_t)n),
                                 .element_bytes = (uint32_t)x->k->element_bytes,
                                 .add = add,
                                 .context = x};
@@ -170,21 +179,54 @@ static void all_reduce(struct exchange *x, void *array, int64_t n, running_add *
 static void sum(void *context, element *array, int64_t n)
 {
     struct exchange *x = context;
-    all_reduce(x, array, n, x->k->element_bytes == sizeof(float) ? add_floats : add_bf16);
+    reduce(x, array, n, x->k->element_bytes == sizeof(float) ? add_floats : add_bf16);
 }
 
 static void merge(void *context, element *array, int64_t n)
 {
-    all_reduce(context, array, n, merge_elements);
+    reduce(context, array, n, merge_elements);
 }
 
 /* all (ranks, count): what each member has told; of this one it is there. */
-static void gather(struct exchange *x, float *all, size_t count)
+static void gather_host(struct exchange *x, void *all, size_t count, size_t element_bytes)
 {
     const struct running_work work = {.collective = exchange_all_gather(x->model, count),
-                                      .element_bytes = sizeof(float),
+                                      .element_bytes = (uint32_t)element_bytes,
                                       .array = all};
     run(x, &work, x->memory); /* of which a gathering takes nothing */
+}
+
+static void gather(void *context, element *array, int64_t n)
+{
+    struct exchange *x = context;
+    size_t bytes = (size_t)n * x->k->element_bytes;
+    if (x->err != ERR_OK || !take_memory(x, copy_bytes(x, bytes)))
+        return;
+    struct carve carve = {.base = x->memory};
+    void *all = come_out(x, array, &carve, bytes);
+    gather_host(x, all, (size_t)n / x->model->ranks, x->k->element_bytes);
+    go_in(x, array, all, bytes);
+}
+
+/* Few numbers: each member tells all of its own, which is one message to each. */
+static void add(void *context, float *numbers, int64_t n)
+{
+    struct exchange *x = context;
+    size_t count = (size_t)n, bytes = count * sizeof *numbers;
+    uint32_t ranks = x->model->ranks;
+    if (x->err != ERR_OK || !take_memory(x, copy_bytes(x, bytes) + ranks * bytes))
+        return;
+    struct carve carve = {.base = x->memory};
+    float *sum = come_out(x, numbers, &carve, bytes);
+    float *told = carve_take(&carve, ranks * bytes);
+    memcpy(told + x->model->rank * count, sum, bytes);
+    gather_host(x, told, count, sizeof *told);
+    for (uint32_t half = ranks / 2; half > 0; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            add_floats(x, told + i * count, told + 2 * i * count, told + (2 * i + 1) * count,
+                       count);
+    memcpy(sum, told, bytes);
+    go_in(x, numbers, sum, bytes);
 }
 
 /* ---- numbers of the loss: of each row one for each piece, and one ---- */
@@ -246,7 +288,7 @@ static void largest(void *context, float *by_piece, float *logit, int64_t rows)
     for (size_t row = 0; row < n.rows; row++)
         own[row] = largest_held(&n, rank, row);
     memcpy(own + n.rows, n.by_row, n.row_bytes);
-    gather(x, n.told, EXCHANGE_LARGEST_NUMBERS * n.rows);
+    gather_host(x, n.told, EXCHANGE_LARGEST_NUMBERS * n.rows, sizeof *n.told);
     for (uint32_t r = 0; r < ranks; r++) {
         const float *told = n.told + EXCHANGE_LARGEST_NUMBERS * r * n.rows;
         for (size_t row = 0; r != rank && row < n.rows; row++)
@@ -282,7 +324,7 @@ static void totals(void *context, float *by_piece, int32_t *correct, int64_t row
     int32_t *right = n.by_row;
     for (size_t row = 0; row < n.rows; row++)
         n.told[rank * n.rows + row] = copysignf(sum_held(&n, rank, row), right[row] ? -1 : 1);
-    gather(x, n.told, n.rows);
+    gather_host(x, n.told, n.rows, sizeof *n.told);
     for (uint32_t r = 0; r < ranks; r++)
         for (size_t row = 0; r != rank && row < n.rows; row++) {
             float told = n.told[r * n.rows + row];
@@ -297,7 +339,8 @@ static void totals(void *context, float *by_piece, int32_t *correct, int64_t row
 
 void exchange_init(struct exchange *x, const struct kernels *k, const struct model *model)
 {
-    *x = (struct exchange){.k = k, .model = model, .calls = {x, sum, merge, largest, totals}};
+    *x = (struct exchange){
+        .k = k, .model = model, .calls = {x, sum, merge, gather, add, largest, totals}};
 }
 
 void exchange_release(struct exchange *x)

@@ -7,9 +7,9 @@
 
 /* Of one member. */
 struct exchange_counted {
-    uint64_t bytes;                    /* received */
-    uint64_t sums, sum_messages;       /* all-reduces, and what it sends in them */
-    uint64_t gathers, gather_messages; /* numbers of the loss */
+    uint64_t bytes;              /* received */
+    uint64_t sums, sum_messages; /* all-reduces, or reduce-scatters, and what it sends in them */
+    uint64_t gathers, gather_messages; /* of ranges, gradients of norms, numbers of the loss */
 };
 
 struct exchange_count {

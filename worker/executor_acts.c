@@ -451,7 +451,7 @@ static enum err run_diff(struct executor *e, uint32_t i)
 static struct executor_value value_of(const struct executor *e, struct program_row row,
                                       enum executor_way way, uint32_t boundary)
 {
-    uint64_t sample_bytes = e->sizes[boundary - 1].output / e->train.microbatch;
+    uint64_t sample_bytes = program_value_bytes(&e->sizes[boundary - 1]) / e->train.microbatch;
     return (struct executor_value){
         .way = way,
         .boundary = boundary,
@@ -461,22 +461,61 @@ static struct executor_value value_of(const struct executor *e, struct program_r
     };
 }
 
-static enum err send(struct executor *e, struct executor_value value, uint64_t offset)
+/* A value passes whole: all members of a place give the same. Where a member has ranges of it
+ * (common/model/pieces.h), it is whole in the scratch memory alone, in which there is room for it. */
+static uint64_t own_bytes(const struct executor *e, const struct executor_value *value)
+{
+    uint32_t ranges = e->sizes[value->boundary - 1].ranges;
+    return ranges > 1 ? value->bytes / ranges : value->bytes;
+}
+
+static uint8_t *own_in_scratch(const struct executor *e, uint64_t own)
+{
+    return (uint8_t *)e->scratch + e->model->rank * own;
+}
+
+/* The other members' ranges come there. */
+static enum err gather_in_scratch(struct executor *e, uint32_t i, uint32_t boundary)
+{
+    const struct unit_call call = {.k = e->k,
+                                   .model = e->model,
+                                   .exchange = &e->exchange.calls,
+                                   .unit = boundary - 1,
+                                   .samples = microbatch_samples(e, row_of(e, i))};
+    unit_exchange_value(&call, e->scratch);
+    return e->exchange.err;
+}
+
+static enum err send(struct executor *e, uint32_t i, struct executor_value value, uint64_t offset)
 {
     const struct executor_hooks *hooks = &e->walk.hooks;
-    return value.bytes > 0 ? hooks->send(hooks->context, &value, at(e, offset)) : ERR_OK;
+    uint64_t own = own_bytes(e, &value);
+    if (value.bytes == 0)
+        return ERR_OK;
+    if (own == value.bytes)
+        return hooks->send(hooks->context, &value, at(e, offset));
+    e->k->copy(e->k, own_in_scratch(e, own), at(e, offset), own);
+    TRY(gather_in_scratch(e, i, value.boundary));
+    return hooks->send(hooks->context, &value, e->scratch);
 }
 
 static enum err receive(struct executor *e, struct executor_value value, uint64_t offset)
 {
     const struct executor_hooks *hooks = &e->walk.hooks;
-    return value.bytes > 0 ? hooks->receive(hooks->context, &value, at(e, offset)) : ERR_OK;
+    uint64_t own = own_bytes(e, &value);
+    if (value.bytes == 0)
+        return ERR_OK;
+    if (own == value.bytes)
+        return hooks->receive(hooks->context, &value, at(e, offset));
+    TRY(hooks->receive(hooks->context, &value, e->scratch));
+    e->k->copy(e->k, at(e, offset), own_in_scratch(e, own), own);
+    return ERR_OK;
 }
 
 static enum err run_send_forward(struct executor *e, uint32_t i)
 {
     struct program_row row = row_of(e, i);
-    return send(e, value_of(e, row, EXECUTOR_FORWARD, row.unit + 1),
+    return send(e, i, value_of(e, row, EXECUTOR_FORWARD, row.unit + 1),
                 e->walk.program->memory.rows[i].output);
 }
 
@@ -495,7 +534,7 @@ static enum err run_receive_forward(struct executor *e, uint32_t i)
 static enum err run_send_backward(struct executor *e, uint32_t i)
 {
     struct program_row row = row_of(e, i);
-    return send(e, value_of(e, row, EXECUTOR_BACKWARD, row.unit),
+    return send(e, i, value_of(e, row, EXECUTOR_BACKWARD, row.unit),
                 e->walk.program->memory.rows[i].dinput);
 }
 

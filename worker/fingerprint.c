@@ -92,6 +92,21 @@ static void add_nothing(void *probe, element *array, int64_t n)
     (void)probe, (void)array, (void)n;
 }
 
+/* Others' ranges are like this one's. */
+static void repeat_own(void *context, element *array, int64_t n)
+{
+    const struct probe *probe = context;
+    uint32_t ranks = probe->model->ranks;
+    size_t bytes = (size_t)(n / ranks) * probe->k->element_bytes;
+    for (uint32_t rank = 1; rank < ranks; rank++)
+        probe->k->copy(probe->k, kernels_at(probe->k, array, rank * (n / ranks)), array, bytes);
+}
+
+static void add_no_numbers(void *probe, float *numbers, int64_t n)
+{
+    (void)probe, (void)numbers, (void)n;
+}
+
 static void no_larger(void *context, float *largest, float *logit, int64_t rows)
 {
     struct probe *probe = context;
@@ -231,7 +246,7 @@ static enum err probe_unit(struct probe *probe, uint32_t unit, uint32_t samples,
 static bool same_array(const struct model_array *a, const struct model_array *b)
 {
     return a->where == b->where && a->width == b->width && a->gradient == b->gradient &&
-           a->gelu_of == b->gelu_of && a->pieces == b->pieces;
+           a->gelu_of == b->gelu_of && a->pieces == b->pieces && a->ranged == b->ranged;
 }
 
 static bool same_operation(const struct model_operation *a, const struct model_operation *b)
@@ -303,7 +318,8 @@ enum err fingerprint_probe(const struct fingerprint_options *options, struct dig
                           .host = host,
                           .digest = digest,
                           .results = results};
-    probe.exchange = (struct unit_exchange){&probe, add_nothing, add_nothing, no_larger, no_more};
+    probe.exchange = (struct unit_exchange){&probe,         add_nothing, add_nothing, repeat_own,
+                                            add_no_numbers, no_larger,   no_more};
     TRY(probe_all(&probe, options->held_out, reason));
     *ret_digest = digest_stream_finish(&digest);
     return ERR_OK;

@@ -41,6 +41,7 @@ void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes)
         size_unit(plan, unit, &sizes);
         ret_sizes[unit] =
             (struct program_sizes){.output = sizes.output,
+                                   .ranges = sizes.ranges,
                                    .saved = sizes.saved,
                                    .dinput = sizes.dinput,
                                    .in_place = sizes.in_place,
@@ -260,12 +261,14 @@ static void add_scratch(const struct plan *plan, const struct program_place *pla
 /* Of the acts that the executor carries out with each function. */
 static void count_row(const struct program_row *row, struct unit_call *call)
 {
-    call->unit = row->unit;
+    call->unit = row->act == ACT_SEND_B ? row->unit - 1 : row->unit; /* whose result's gradient */
     call->training = row->act != ACT_E;
     if (row->act == ACT_F || row->act == ACT_E || row->act == ACT_RC)
         unit_exchange_forward(call);
     else if (row->act == ACT_B || row->act == ACT_I)
         unit_exchange_backward(call);
+    else if (row->act == ACT_SEND_F || row->act == ACT_SEND_E || row->act == ACT_SEND_B)
+        unit_exchange_value(call, NULL);
 }
 
 static void add_exchanged(const struct plan *plan, const struct program_place *place,

@@ -240,6 +240,7 @@ static void check_array(const struct model_unit *unit, const struct model_array 
     check(array->gradient < unit->arrays_count && array->gelu_of < unit->arrays_count);
     const struct model_array *gradient = &unit->arrays[array->gradient];
     check(array->gradient == MODEL_NO_ARRAY || gradient->width >= array->width);
+    check(array->gradient == MODEL_NO_ARRAY || gradient->ranged == array->ranged);
     check(array->gelu_of == MODEL_NO_ARRAY ||
           unit->arrays[array->gelu_of].gradient == array->gradient);
 }

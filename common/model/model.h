@@ -126,6 +126,7 @@ struct model_array {
                          gradient is that of gelu's input */
     uint8_t pieces;   /* it lies as (pieces, predictions, width / pieces) (common/model/pieces.h) */
     bool split;       /* in pieces. In a member's model, width and pieces are those that it holds */
+    bool ranged;      /* a member has only its ranges of the predictions */
 };
 
 /* What the operations of units are; the kernels of kernels/kernels.h have the formulas. `with`,

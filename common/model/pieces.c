@@ -83,6 +83,46 @@ static void look_forward(struct model *model)
     }
 }
 
+/* ---- which ranges ---- */
+
+bool pieces_ranged(const struct model *model)
+{
+    return pieces_of_run(model) > 1 && model->settings.norms == SPEC_NORMS_SPLIT;
+}
+
+/* Norms alone compute with ranges, and with nothing else. A whole linear could not add its product to
+ * one: a product of fewer rows has other bits. */
+static bool fits_ranges(const struct model_unit *unit, const struct model_operation *o)
+{
+    const struct model_array *arrays = unit->arrays;
+    bool norm = o->kind == MODEL_LAYERNORM || o->kind == MODEL_RMSNORM;
+    return norm == arrays[o->in].ranged &&
+           (o->with == MODEL_NO_ARRAY || arrays[o->with].ranged == arrays[o->out].ranged);
+}
+
+/* From first to last. */
+static enum err choose_ranges(struct model *model, struct reason *reason)
+{
+    bool handed_on = false;
+    for (uint32_t u = 0; u < model->units_count; u++) {
+        struct model_unit *unit = &model->units[u];
+        unit->arrays[MODEL_IN].ranged = unit->arrays[MODEL_DIN].ranged = handed_on;
+        for (uint32_t i = 0; i < unit->operations_count; i++) {
+            const struct model_operation *o = &unit->operations[i];
+            if (o->kind == MODEL_EMBEDDING ||
+                (o->kind == MODEL_LINEAR && unit->arrays[o->in].split))
+                unit->arrays[o->out].ranged = true;
+            if (!fits_ranges(unit, o))
+                return reason_set(reason, ERR_INVALID,
+                                  "train.tensor_norms split needs layers in pieces, and %s is too "
+                                  "small to be cut; whole works",
+                                  unit->name);
+        }
+        handed_on = unit->arrays[MODEL_DOUT].ranged = unit->arrays[MODEL_OUT].ranged;
+    }
+    return ERR_OK;
+}
+
 enum err pieces_choose(struct model *model, struct reason *reason)
 {
     uint32_t pieces = pieces_of_run(model);
@@ -99,7 +139,7 @@ enum err pieces_choose(struct model *model, struct reason *reason)
     }
     look_back(model);
     look_forward(model);
-    return ERR_OK;
+    return pieces_ranged(model) ? choose_ranges(model, reason) : ERR_OK;
 }
 
 /* ---- a member's ---- */

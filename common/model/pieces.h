@@ -17,6 +17,14 @@
  * degree. A piece of rows is the piece's rows of each group, in the groups' order: its heads of
  * queries, keys and values are one product. An activation in pieces is (p, N, width / p).
  *
+ * Ranges. With `train.tensor_norms: split` (Korthikanti et al., arXiv:2205.05198, section 4.2.2) the N
+ * predictions of a microbatch are p consecutive ranges of N / p as well. An array of the residual
+ * stream, which a sum over pieces or an embedding makes, is ranged: who has p/T consecutive pieces has
+ * as many ranges of it, and computes with these alone what lies between two split layers, the norms and
+ * what follows a sum. A norm hands all predictions to the layer behind it. Each range gives gradients
+ * of a norm's weights, which are summed in the tree, in the single process too; the gradient of a bias
+ * that is added to a sum is that of all predictions at once, which every member has.
+ *
  * A member's model. A member of a place of T has p / T consecutive pieces of everything that is in
  * pieces, and all of what is not. Its tables are the model's, with chunks and shapes as everywhere;
  * smaller are only parameters' `weights`, which is the memory that they take, and widths, pieces and
@@ -27,14 +35,17 @@
 
 #include "common/model/model.h"
 
-/* Fills `pieces` of all parameters and arrays. ERR_INVALID: settings.pieces does not divide what is
- * split. */
+/* Fills `pieces` of all parameters and arrays, and which of these are ranged. ERR_INVALID:
+ * settings.pieces does not divide what is split, or a layer is whole between ranged arrays. */
 enum err pieces_choose(struct model *model, struct reason *reason) MUST_USE;
 
 /* The model of that member of `ranks`, which divides the pieces: owned like the whole one, which
  * must not be a member's. ERR_NOMEM. */
 enum err pieces_share(const struct model *whole, uint32_t rank, uint32_t ranks,
                       struct model *ret_model) MUST_USE;
+
+/* Whether the model has ranged arrays. */
+bool pieces_ranged(const struct model *model);
 
 /* Whether the chunk is in the memory of that member of `ranks`; of who has that model. */
 bool pieces_rank_holds(const struct model *model, uint32_t chunk, uint32_t rank, uint32_t ranks);

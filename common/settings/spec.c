@@ -21,6 +21,7 @@ static const char *const outer_kinds[] = {"average", "nesterov", NULL};
 static const char *const retired_inner_states[] = {"reset", NULL};
 static const char *const durabilities[] = {"cut", "logged", NULL};
 static const char *const numerics[] = {"exact", "any", NULL};
+static const char *const norms[] = {"whole", "split", NULL};
 static const char *const residencies[] = {"resident", "streamed", NULL};
 static const char *const orders[] = {"unit", "microbatch", NULL};
 static const char *const pipelines[] = {"naive", "gpipe",   "1f1b", "interleaved",
@@ -40,6 +41,7 @@ _Static_assert(COUNT(durabilities) == SPEC_DURABILITY_LOGGED + 2, "a name for ea
 _Static_assert(COUNT(computes) == SPEC_COMPUTE_BF16 + 2, "a name for each");
 _Static_assert(COUNT(pipelines) == SCHEDULE_COUNT + 1, "a name for each");
 _Static_assert(COUNT(numerics) == SPEC_ANY + 2, "a name for each");
+_Static_assert(COUNT(norms) == SPEC_NORMS_SPLIT + 2, "a name for each");
 _Static_assert(sizeof(enum spec_model_kind) == sizeof(uint32_t), "config.c stores names so");
 
 /* What OPENBLAS_CORETYPE takes on the machines that Debian builds for. A word that OpenBLAS does
@@ -148,6 +150,10 @@ static const struct config_field fields[] = {
      "width; sums over them are taken in one order, so that any tensor degree that divides it would "
      "give the same weights", CONFIG_U32,
      ROW(model, pieces, DIGEST), .min = 1, .max = 64, .initial = "1", .late = true},
+    {"train.tensor_norms", "split: norms' gradients are summed over as many ranges of a microbatch's "
+     "tokens as there are pieces, in one order; of what lies between the split layers each of the "
+     "mesh.tensor workers then keeps and computes its own ranges alone", CONFIG_NAME,
+     ROW(model, norms, DIGEST), .names = norms, .initial = "whole", .late = true, TOKENS},
     {"train.seed", "of initial values and of the order of samples", CONFIG_U64,
      ROW(train, seed, REFUSED), .max = UINT64_MAX, .initial = "1"},
     {"train.precision", "of weights and gradients on the wire; sums and state stay fp32",
@@ -317,6 +323,7 @@ struct draft {
 static void complete(struct draft *draft);
 static enum err check_model(struct draft *draft);
 static enum err check_pieces(struct draft *draft);
+static enum err check_norms(struct draft *draft);
 static enum err check_data(struct draft *draft);
 static enum err check_train(struct draft *draft);
 static enum err check_mesh(struct draft *draft);
@@ -331,6 +338,7 @@ enum err spec_parse(struct slice text, const char *file, const struct config_ove
     complete(&draft);
     TRY(check_model(&draft));
     TRY(check_pieces(&draft));
+    TRY(check_norms(&draft));
     TRY(check_data(&draft));
     TRY(check_consistency(&draft));
     TRY(check_train(&draft));
@@ -568,6 +576,27 @@ static enum err check_pieces(struct draft *draft)
                         "train.pieces (%u) must be a power of two that divides %s, at most "
                         "model.tensor_max (%u); %u works",
                         model->pieces, what, model->tensor_max, nearest);
+    return ERR_OK;
+}
+
+/* A microbatch has any number of samples, the last held-out ones are fewer: so each sample's tokens are
+ * divided. */
+static enum err check_norms(struct draft *draft)
+{
+    const struct spec_model *model = &draft->spec.model;
+    uint32_t pieces = model->pieces, half = pieces / 2;
+    if (model->norms == SPEC_NORMS_WHOLE)
+        return ERR_OK;
+    if (pieces == 1)
+        return COMPLAIN(draft, "train.tensor_norms", "train.pieces",
+                        "train.tensor_norms split needs train.pieces (1) of 2 or more");
+    if (model->context % pieces != 0)
+        return COMPLAIN(
+            draft, "train.tensor_norms", "model.context",
+            "train.tensor_norms split needs a model.context (%u) that train.pieces (%u) "
+            "divides; %u works",
+            model->context, pieces,
+            model->context < half ? pieces : (model->context + half) / pieces * pieces);
     return ERR_OK;
 }
 

@@ -30,6 +30,7 @@ enum spec_consistency_kind { SPEC_SYNC, SPEC_DELAY, SPEC_SSP, SPEC_ASYNC, SPEC_L
 enum spec_outer_kind { SPEC_AVERAGE, SPEC_NESTEROV };
 enum spec_durability { SPEC_DURABILITY_CUT, SPEC_DURABILITY_LOGGED };
 enum spec_numerics { SPEC_EXACT, SPEC_ANY };
+enum spec_norms { SPEC_NORMS_WHOLE, SPEC_NORMS_SPLIT };
 enum spec_recompute {
     SPEC_RECOMPUTE_NONE,
     SPEC_RECOMPUTE_ALL,
@@ -47,7 +48,8 @@ struct spec_model {
     uint32_t sizes[SPEC_SIZES_MAX];
     enum spec_activation activation; /* between an mlp's linears */
     uint32_t tensor_max;             /* largest tensor degree the grid admits; a power of two */
-    uint32_t pieces; /* train.pieces: products that a split layer is computed by; 0 is 1 */
+    uint32_t pieces;       /* train.pieces: products that a split layer is computed by; 0 is 1 */
+    enum spec_norms norms; /* train.tensor_norms; SPLIT: gpt, llama, pieces divide context */
 };
 
 struct spec_data {

@@ -36,7 +36,37 @@ static inline struct spec_model cut_mlp(uint32_t pieces)
     return mlp;
 }
 
+/* The same in ranges of tokens as well. */
+static inline struct spec_model ranged_gpt(uint32_t pieces)
+{
+    struct spec_model gpt = cut_gpt(pieces);
+    gpt.context = 8;
+    gpt.norms = SPEC_NORMS_SPLIT;
+    return gpt;
+}
+
+static inline struct spec_model ranged_llama(uint32_t pieces)
+{
+    struct spec_model llama = cut_llama(pieces);
+    llama.context = 8;
+    llama.norms = SPEC_NORMS_SPLIT;
+    return llama;
+}
+
+/* An embedding that the grid leaves whole, and a head. */
+static inline struct spec_model ranged_bytes(uint32_t pieces)
+{
+    struct spec_model gpt = ranged_gpt(pieces);
+    gpt.vocabulary = 256;
+    return gpt;
+}
+
 static struct spec_model (*const cut_models[])(uint32_t pieces) = {cut_gpt, cut_llama, cut_mlp};
-enum { CUT_MODELS = sizeof cut_models / sizeof *cut_models };
+static struct spec_model (*const ranged_models[])(uint32_t pieces) = {ranged_gpt, ranged_llama,
+                                                                      ranged_bytes};
+enum {
+    CUT_MODELS = sizeof cut_models / sizeof *cut_models,
+    RANGED_MODELS = sizeof ranged_models / sizeof *ranged_models,
+};
 
 #endif

@@ -15,6 +15,7 @@ struct schedule_fixture {
     struct passes_options passes;
     bool equal; /* backward takes as long as forward */
     uint64_t boundary_bytes;
+    uint32_t ranges; /* of a boundary's value; 0: 1 */
     struct program compute, program;
     struct simulate_result result;
 };
@@ -41,8 +42,10 @@ static inline void schedule_set_up(struct schedule_fixture *f)
         cuts[run] = (uint32_t)((uint64_t)f->shape.units * run / runs);
     schedule_costs(f, cuts, costs);
     for (uint32_t unit = 0; unit < f->shape.units; unit++)
-        sizes[unit] = (struct program_sizes){
-            .output = f->boundary_bytes, .saved = 1000, .dinput = f->boundary_bytes};
+        sizes[unit] = (struct program_sizes){.output = f->boundary_bytes,
+                                             .ranges = f->ranges,
+                                             .saved = 1000,
+                                             .dinput = f->boundary_bytes};
     if (schedule_judge(&f->shape, &reason) != ERR_OK)
         fail_msg("%s", reason.text);
     assert_int_equal(schedule_generate(&f->shape, cuts, &f->compute), ERR_OK);

@@ -6,12 +6,21 @@
 #include "common/thread.h"
 #include "common/time.h"
 #include "worker/plan.h"
+#include "worker/program/mesh.h"
 #include "worker/replicated.h"
 
-enum { RANKS_MAX = 4, PARTS_MAX = 8192 };
+enum { RANKS_MAX = 4, STAGES_MAX = 4, UNITS_MAX = 4, PARTS_MAX = 8192 };
+
+/* A part of a sum, within the stage; or a value, from a rank of one stage to that of the other. */
+struct name {
+    bool is_value;
+    uint32_t stage;
+    struct executor_part part;
+    struct executor_value value;
+};
 
 struct given {
-    struct executor_part name;
+    struct name name;
     size_t bytes;
     uint8_t *data;
 };
@@ -19,21 +28,23 @@ struct given {
 struct group;
 struct member {
     struct group *group;
+    uint32_t stage;
     struct model model;
     struct executor *executor;
     struct thread thread;
     struct executor_loss loss;
     enum err err;
-    uint32_t given;  /* parts, */
-    size_t received; /* and bytes */
+    bool has[UNITS_MAX]; /* their weights */
+    uint32_t given;      /* parts, */
+    size_t received;     /* and bytes */
 };
 
 /* What members gave stays until the group closes. */
 struct group {
     struct executor_fixture *f;
     struct ticket ticket;
-    uint32_t ranks;
-    struct member members[RANKS_MAX];
+    uint32_t ranks, count; /* members */
+    struct member members[STAGES_MAX * RANKS_MAX];
     struct thread_mutex mutex;
     struct thread_cond changed;
     struct given parts[PARTS_MAX];
@@ -41,36 +52,40 @@ struct group {
     bool broken; /* nobody gets anything any more */
 };
 
-static enum err give_part(void *context, uint32_t sequence, uint32_t round, const void *bytes,
-                          size_t count)
+static void give(struct member *member, const struct name *name, const void *bytes, size_t count)
 {
-    struct member *member = context;
     struct group *group = member->group;
-    const struct given part = {{sequence, round, member->model.rank}, count, malloc(count + 1)};
+    const struct given part = {*name, count, malloc(count + 1)};
     thread_lock(&group->mutex);
     assert_true(group->parts_count < PARTS_MAX);
     memcpy(part.data, bytes, count);
     group->parts[group->parts_count++] = part;
-    member->given++;
     thread_wake_all(&group->changed);
     thread_unlock(&group->mutex);
-    return ERR_OK;
 }
 
-static const struct given *find_part(const struct group *group, const struct executor_part *name)
+static bool same_name(const struct name *a, const struct name *b)
 {
-    for (uint32_t i = group->parts_count; i-- > 0;) {
-        const struct executor_part *of = &group->parts[i].name;
-        if (of->sequence == name->sequence && of->round == name->round && of->rank == name->rank)
+    if (a->is_value != b->is_value || a->part.rank != b->part.rank)
+        return false;
+    if (a->is_value)
+        return a->value.way == b->value.way && a->value.boundary == b->value.boundary &&
+               a->value.slot == b->value.slot && a->value.microbatch == b->value.microbatch;
+    return a->stage == b->stage && a->part.sequence == b->part.sequence &&
+           a->part.round == b->part.round;
+}
+
+static const struct given *find_part(const struct group *group, const struct name *name)
+{
+    for (uint32_t i = group->parts_count; i-- > 0;)
+        if (same_name(&group->parts[i].name, name))
             return &group->parts[i];
-    }
     return NULL;
 }
 
-static enum err take_part(void *context, const struct executor_part *name, void *ret_bytes,
-                          size_t count)
+/* Waits for it. */
+static enum err take(struct member *member, const struct name *name, void *ret_bytes, size_t count)
 {
-    struct member *member = context;
     struct group *group = member->group;
     const struct given *part = NULL;
     thread_lock(&group->mutex);
@@ -83,7 +98,73 @@ static enum err take_part(void *context, const struct executor_part *name, void 
         return ERR_UNREACHABLE;
     assert_int_equal(part->bytes, count);
     memcpy(ret_bytes, part->data, count);
+    return ERR_OK;
+}
+
+static enum err give_part(void *context, uint32_t sequence, uint32_t round, const void *bytes,
+                          size_t count)
+{
+    struct member *member = context;
+    const struct name name = {.stage = member->stage,
+                              .part = {sequence, round, member->model.rank}};
+    give(member, &name, bytes, count);
+    member->given++;
+    return ERR_OK;
+}
+
+static enum err take_part(void *context, const struct executor_part *part, void *ret_bytes,
+                          size_t count)
+{
+    struct member *member = context;
+    const struct name name = {.stage = member->stage, .part = *part};
+    TRY(take(member, &name, ret_bytes, count));
     member->received += count;
+    return ERR_OK;
+}
+
+static struct name name_of(const struct member *member, const struct executor_value *value)
+{
+    return (struct name){.is_value = true, .part.rank = member->model.rank, .value = *value};
+}
+
+static enum err send(void *context, const struct executor_value *value, const void *memory)
+{
+    const struct name name = name_of(context, value);
+    give(context, &name, memory, value->bytes);
+    return ERR_OK;
+}
+
+static enum err receive(void *context, const struct executor_value *value, void *memory)
+{
+    const struct name name = name_of(context, value);
+    return take(context, &name, memory, value->bytes);
+}
+
+static void copy_chunk(const struct executor_fixture *f, struct member *member, uint32_t number)
+{
+    const struct model_chunk *chunk = &f->model.chunks[number];
+    for (uint32_t r = 0; r < chunk->rows; r++)
+        memcpy(executor_weights(member->executor, chunk->parameter) +
+                   pieces_row_offset(&member->model, number, r),
+               executor_weights(f->executor, chunk->parameter) +
+                   pieces_row_offset(&f->model, number, r),
+               chunk->cols * sizeof(float));
+}
+
+/* The weights of the fixture's executor, as far as the member has them. */
+static enum err pull(void *context, uint32_t unit)
+{
+    struct member *member = context;
+    const struct executor_fixture *f = member->group->f;
+    const struct model_unit *u = &f->model.units[unit];
+    for (uint32_t use = u->use_first; !member->has[unit] && use < u->use_first + u->uses_count;
+         use++) {
+        const struct model_parameter *p = &f->model.parameters[f->model.uses[use].parameter];
+        for (uint32_t c = p->chunk_first; c < p->chunk_first + p->chunks_count; c++)
+            if (pieces_holds(&member->model, c))
+                copy_chunk(f, member, c);
+    }
+    member->has[unit] = true;
     return ERR_OK;
 }
 
@@ -91,55 +172,57 @@ static void compute(void *context)
 {
     struct member *member = context;
     const struct group *group = member->group;
-    const struct executor_hooks hooks = {
-        .context = member, .give_part = give_part, .take_part = take_part};
+    const struct executor_hooks hooks = {.context = member,
+                                         .pull = pull,
+                                         .send = send,
+                                         .receive = receive,
+                                         .give_part = give_part,
+                                         .take_part = take_part};
     member->err =
         executor_run(member->executor, &group->ticket, &group->f->samples, &hooks, &member->loss);
 }
 
-/* The weights of the fixture's executor, as far as the member has them. */
-static void copy_weights(const struct executor_fixture *f, struct member *member)
+static void member_open(struct group *group, struct executor_options options, uint32_t rank)
 {
-    for (uint32_t c = 0; c < f->model.chunks_count; c++) {
-        const struct model_chunk *chunk = &f->model.chunks[c];
-        if (!pieces_holds(&member->model, c))
-            continue;
-        for (uint32_t r = 0; r < chunk->rows; r++)
-            memcpy(executor_weights(member->executor, chunk->parameter) +
-                       pieces_row_offset(&member->model, c, r),
-                   executor_weights(f->executor, chunk->parameter) +
-                       pieces_row_offset(&f->model, c, r),
-                   chunk->cols * sizeof(float));
-    }
+    struct member *member = &group->members[group->count++];
+    struct reason reason = {.text = ""};
+    member->group = group;
+    member->stage = options.place;
+    assert_true(group->f->model.units_count <= UNITS_MAX);
+    assert_int_equal(pieces_share(&group->f->model, rank, group->ranks, &member->model), ERR_OK);
+    options.kernels = group->f->k;
+    options.model = &member->model;
+    options.train = &group->f->train;
+    options.node_slots_max = 8;
+    if (executor_new(&options, &member->executor, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
 }
 
-static void group_open(struct group *group, struct executor_fixture *f, uint32_t ranks)
+/* One place; or those of the mesh. */
+static void group_open_mesh(struct group *group, struct executor_fixture *f, uint32_t ranks,
+                            const struct mesh *mesh)
 {
     *group = (struct group){.f = f, .ranks = ranks};
     thread_mutex_init(&group->mutex);
     thread_cond_init(&group->changed);
-    for (uint32_t rank = 0; rank < ranks; rank++) {
-        struct member *member = &group->members[rank];
-        struct reason reason = {.text = ""};
-        member->group = group;
-        assert_int_equal(pieces_share(&f->model, rank, ranks, &member->model), ERR_OK);
-        const struct executor_options options = {
-            .kernels = f->k, .model = &member->model, .train = &f->train, .node_slots_max = 8};
-        if (executor_new(&options, &member->executor, &reason) != ERR_OK)
-            fail_msg("%s", reason.text);
-        copy_weights(f, member);
-    }
+    for (uint32_t stage = 0; stage < (mesh != NULL ? mesh->places : 1); stage++)
+        for (uint32_t rank = 0; rank < ranks; rank++)
+            member_open(group, (struct executor_options){.mesh = mesh, .place = stage}, rank);
+}
+
+static void group_open(struct group *group, struct executor_fixture *f, uint32_t ranks)
+{
+    group_open_mesh(group, f, ranks, NULL);
 }
 
 static void group_run(struct group *group, struct ticket ticket)
 {
     group->ticket = ticket;
-    for (uint32_t rank = 0; rank < group->ranks; rank++)
+    for (uint32_t i = 0; i < group->count; i++)
         assert_int_equal(
-            thread_start(&group->members[rank].thread, "member", compute, &group->members[rank]),
-            ERR_OK);
-    for (uint32_t rank = 0; rank < group->ranks; rank++)
-        thread_join(&group->members[rank].thread);
+            thread_start(&group->members[i].thread, "member", compute, &group->members[i]), ERR_OK);
+    for (uint32_t i = 0; i < group->count; i++)
+        thread_join(&group->members[i].thread);
 }
 
 static void forget_parts(struct group *group)
@@ -151,9 +234,9 @@ static void forget_parts(struct group *group)
 
 static void group_close(struct group *group)
 {
-    for (uint32_t rank = 0; rank < group->ranks; rank++) {
-        executor_free(group->members[rank].executor);
-        model_release(&group->members[rank].model);
+    for (uint32_t i = 0; i < group->count; i++) {
+        executor_free(group->members[i].executor);
+        model_release(&group->members[i].model);
     }
     forget_parts(group);
     thread_cond_release(&group->changed);
@@ -173,24 +256,46 @@ static void assert_same_gradient(const struct group *group, const struct member 
                  group->f->model.parameters[chunk->parameter].name);
 }
 
-static void assert_same(const struct group *group, const struct executor_loss *wanted)
+/* Of what the member has. */
+static void assert_same_gradients(const struct group *group, const struct member *member)
 {
     const struct model *model = &group->f->model;
-    for (uint32_t rank = 0; rank < group->ranks; rank++) {
-        const struct member *member = &group->members[rank];
-        assert_int_equal(member->err, ERR_OK);
-        assert_true(member->loss.loss_sum == wanted->loss_sum);
-        assert_int_equal(member->loss.samples, wanted->samples);
-        assert_int_equal(member->loss.correct, wanted->correct);
-        for (uint32_t c = 0; c < model->chunks_count && group->ticket.kind == TICKET_TRAIN; c++) {
-            uint32_t parts = model->parameters[model->chunks[c].parameter].parts;
-            for (uint32_t part = 0; part < parts && pieces_holds(&member->model, c); part++)
+    for (uint32_t c = 0; c < model->chunks_count; c++) {
+        const struct model_parameter *p = &model->parameters[model->chunks[c].parameter];
+        for (uint32_t part = 0; part < p->parts && pieces_holds(&member->model, c); part++)
+            if (member->has[p->part_units[part]])
                 assert_same_gradient(group, member, c, part);
-        }
     }
 }
 
-static void check_group(struct executor_fixture *f, uint32_t ranks)
+/* Of one name, whoever gave it: the coordinator compares them (server/coordinator/said.h). */
+static void assert_same_values(const struct group *group)
+{
+    for (uint32_t i = 0; i < group->parts_count; i++) {
+        const struct given *part = &group->parts[i];
+        struct name name = part->name;
+        for (name.part.rank = 0; name.is_value && name.part.rank < group->ranks; name.part.rank++)
+            assert_memory_equal(part->data, find_part(group, &name)->data, part->bytes);
+    }
+}
+
+static void assert_same(const struct group *group, const struct executor_loss *wanted)
+{
+    assert_same_values(group);
+    for (uint32_t i = 0; i < group->count; i++) {
+        const struct member *member = &group->members[i];
+        assert_int_equal(member->err, ERR_OK);
+        if (group->ticket.kind == TICKET_TRAIN)
+            assert_same_gradients(group, member);
+        if (!member->has[group->f->model.units_count - 1])
+            continue;
+        assert_true(member->loss.loss_sum == wanted->loss_sum);
+        assert_int_equal(member->loss.samples, wanted->samples);
+        assert_int_equal(member->loss.correct, wanted->correct);
+    }
+}
+
+static void check_mesh(struct executor_fixture *f, uint32_t ranks, const struct mesh *mesh)
 {
     static const struct ticket tickets[] = {
         {.kind = TICKET_TRAIN, .step = 3, .node = {1, 1}},
@@ -198,13 +303,18 @@ static void check_group(struct executor_fixture *f, uint32_t ranks)
     };
     for (size_t i = 0; i < sizeof tickets / sizeof tickets[0]; i++) {
         static struct group group;
-        group_open(&group, f, ranks);
+        group_open_mesh(&group, f, ranks, mesh);
         group_run(&group, tickets[i]);
         struct executor_loss wanted = fixture_run(f, f->executor, tickets[i]);
         assert_true(wanted.samples > 0);
         assert_same(&group, &wanted);
         group_close(&group);
     }
+}
+
+static void check_group(struct executor_fixture *f, uint32_t ranks)
+{
+    check_mesh(f, ranks, NULL);
 }
 
 /* So that 0 is larger than all logits: nobody may take it for one. */
@@ -228,6 +338,125 @@ TEST(members_have_the_bits_of_all_pieces)
                 check_group(&f, ranks);
                 executor_tear_down(&f);
             }
+}
+
+/* With every number of slots of a node, and a last held-out microbatch of one sample. */
+TEST(members_with_ranges_of_tokens_have_the_bits_of_all)
+{
+    for (uint32_t m = 0; m < RANGED_MODELS; m++)
+        for (uint32_t pieces = 2; pieces <= 4; pieces *= 2)
+            for (uint32_t ranks = 2; ranks <= pieces; ranks *= 2) {
+                struct executor_fixture f = {.settings = ranged_models[m](pieces)};
+                executor_set_up(&f);
+                f.samples.held_out = 7;
+                check_group(&f, ranks);
+                executor_tear_down(&f);
+            }
+}
+
+TEST(members_with_ranges_compute_activations_again)
+{
+    for (uint32_t m = 0; m < RANGED_MODELS; m++) {
+        struct executor_fixture f = {.settings = ranged_models[m](4)};
+        executor_set_up(&f);
+        f.train.recompute = SPEC_RECOMPUTE_ALL;
+        check_group(&f, 2);
+        check_group(&f, 4);
+        executor_tear_down(&f);
+    }
+}
+
+/* What passes between two stages is whole; zb-h1 has backward in halves. */
+TEST(stages_whose_members_have_ranges_have_the_bits_of_one)
+{
+    static const enum schedule_kind schedules[] = {SCHEDULE_1F1B, SCHEDULE_ZB_H1};
+    for (uint32_t m = 0; m < RANGED_MODELS; m++)
+        for (uint32_t i = 0; i < 2; i++) {
+            struct executor_fixture f = {.settings = ranged_models[m](4)};
+            const struct mesh mesh = {.schedule = schedules[i], .places = 2, .runs = 1};
+            executor_set_up(&f);
+            check_mesh(&f, 2, &mesh);
+            check_mesh(&f, 4, &mesh);
+            executor_tear_down(&f);
+        }
+}
+
+/* A unit each: what the head computes in takes less than the value that comes to it. */
+TEST_F(a_stage_with_the_head_alone_has_room_for_what_passes, executor, .settings = ranged_gpt(4))
+{
+    const struct mesh mesh = {.schedule = SCHEDULE_1F1B, .places = 4, .runs = 1};
+    f->train.logits_bytes_max = 384 * sizeof(float);
+    f->executor = fixture_executor(f, 8);
+    check_mesh(f, 4, &mesh);
+}
+
+static struct executor_memory memory_of(struct spec_model settings, const struct mesh *mesh,
+                                        uint32_t ranks)
+{
+    static struct group group;
+    struct executor_fixture f = {.settings = settings};
+    executor_set_up(&f);
+    group_open_mesh(&group, &f, ranks, mesh);
+    struct executor_memory memory = executor_memory(group.members[0].executor);
+    group_close(&group);
+    executor_tear_down(&f);
+    return memory;
+}
+
+static struct spec_model whole_gpt(void)
+{
+    struct spec_model whole = ranged_gpt(4);
+    whole.norms = SPEC_NORMS_WHOLE;
+    return whole;
+}
+
+/* The results of three units, two residuals in between, and one gradient. */
+TEST(a_member_keeps_its_ranges_of_the_residual_stream)
+{
+    const uint64_t array = 16 * 48 * sizeof(float);
+    for (uint32_t ranks = 1; ranks <= 4; ranks *= 2)
+        assert_int_equal(memory_of(ranged_gpt(4), NULL, ranks).activations,
+                         memory_of(whole_gpt(), NULL, ranks).activations -
+                             6 * (array - array / ranks));
+}
+
+TEST(what_is_kept_for_another_stage_is_whole)
+{
+    const struct mesh mesh = {.schedule = SCHEDULE_1F1B, .places = 2, .runs = 1};
+    assert_int_equal(memory_of(ranged_gpt(4), &mesh, 2).kept,
+                     memory_of(whole_gpt(), &mesh, 2).kept);
+}
+
+/* As small as a block of logits may be: the head's sum is one, after the last block. */
+TEST_F(members_with_ranges_have_the_bits_whatever_the_block_of_logits, executor,
+       .settings = ranged_gpt(4))
+{
+    f->train.logits_bytes_max = 3 * 384 * sizeof(float);
+    f->executor = fixture_executor(f, 8);
+    check_group(f, 2);
+    check_group(f, 4);
+}
+
+/* A device that has memory of its own: what passes is copied out and in. */
+static void check_on_device(struct executor_fixture *f)
+{
+    const struct kernels *host = f->k;
+    struct kernels device = *host;
+    device.in = host;
+    f->k = &device;
+    check_group(f, 2);
+    check_group(f, 4);
+    f->k = host;
+}
+
+TEST_F(members_with_devices_have_the_bits_of_all_pieces, executor, .settings = cut_llama(4))
+{
+    check_on_device(f);
+}
+
+TEST_F(members_with_devices_and_ranges_do_too, executor, .settings = ranged_gpt(4))
+{
+    check_on_device(f);
 }
 
 static uint64_t replicated_of(struct replicated *replicated, const struct executor *executor)
@@ -291,7 +520,6 @@ TEST_F(a_member_that_gets_nothing_ends_with_the_error, executor, .settings = cut
 /* A plan of the member's program counts what it received, and what it gave. */
 static void assert_planned(const struct group *group, const struct member *member)
 {
-    enum { UNITS_MAX = 16 };
     scoped(simulate_release) struct simulate_result result = {0};
     const struct plan plan = {group->f->k, &member->model, &group->f->train};
     const struct simulate_cost costs[UNITS_MAX] = {{0, 0, 0}};
@@ -359,4 +587,26 @@ TEST_F(members_tell_each_other_sums_and_three_numbers_a_row, executor, .settings
     const size_t value = 14 * 48 * sizeof(float);
     check_traffic(f, 2, value);
     check_traffic(f, 4, value / 2 * 3);
+}
+
+/* As many bytes in other messages: 16 rows of 48; and of each other member the sums of norms'
+ * gradients, of 2 layers two gammas and betas, of the head one. */
+static void check_ranged_traffic(struct executor_fixture *f, uint32_t ranks)
+{
+    static struct group group;
+    const size_t rows = 16, microbatches = 2, all_reduce = 2 * rows * 48 * sizeof(float);
+    const size_t numbers = 3 * rows * sizeof(float), norms = 10 * 48 * sizeof(float);
+    group_open(&group, f, ranks);
+    group_run(&group, fixture_ticket(0, 0, 0));
+    for (uint32_t rank = 0; rank < ranks; rank++)
+        assert_int_equal(group.members[rank].received,
+                         microbatches * (10 * all_reduce / ranks + numbers + norms) * (ranks - 1));
+    group_close(&group);
+}
+
+TEST_F(ranges_are_scattered_and_gathered_for_the_bytes_of_a_sum, executor,
+       .settings = ranged_gpt(4))
+{
+    check_ranged_traffic(f, 2);
+    check_ranged_traffic(f, 4);
 }

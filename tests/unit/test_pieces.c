@@ -172,6 +172,12 @@ TEST(gradients_by_pieces_are_the_slopes_of_the_loss)
             check_slopes(cut_models[m](pieces));
 }
 
+TEST(gradients_by_ranges_are_the_slopes_of_the_loss)
+{
+    for (uint32_t m = 0; m < RANGED_MODELS; m++)
+        check_slopes(ranged_models[m](4));
+}
+
 static void give_number(const void *context, uint32_t piece, element *out)
 {
     *out = ((const float *)context)[piece];
@@ -323,4 +329,97 @@ TEST(pieces_that_do_not_divide_what_is_split_are_refused)
     settings.pieces = 8;
     assert_int_equal(model_init(&model, &settings, &reason), ERR_OK);
     model_release(&model);
+}
+
+static bool is_ranged(const struct model *model, const char *unit, uint8_t array)
+{
+    uint32_t u = 0;
+    while (strcmp(model->units[u].name, unit) != 0)
+        u++;
+    return model->units[u].arrays[array].ranged;
+}
+
+TEST(the_residual_stream_is_in_ranges_when_norms_are_split)
+{
+    struct model gpt = model_of(ranged_gpt(2)), llama = model_of(ranged_llama(2));
+    struct model whole = model_of(cut_gpt(2)), alone = model_of(ranged_gpt(1));
+    enum { LN1 = MODEL_OWN_ARRAYS, QKV, MIXED, RESIDUAL };
+    for (uint8_t array = MODEL_IN; array <= MODEL_DOUT; array++) {
+        assert_true(is_ranged(&gpt, "h.1", array));
+        assert_true(is_ranged(&llama, "layers.0", array));
+        assert_false(is_ranged(&whole, "h.1", array));
+        assert_false(is_ranged(&alone, "h.1", array));
+    }
+    assert_true(is_ranged(&gpt, "h.0", RESIDUAL));
+    assert_false(is_ranged(&gpt, "h.0", LN1));
+    assert_false(is_ranged(&gpt, "h.0", MIXED));
+    assert_false(is_ranged(&gpt, "embedding", MODEL_IN));
+    assert_true(is_ranged(&gpt, "embedding", MODEL_OUT));
+    assert_true(is_ranged(&gpt, "head", MODEL_DIN));
+    assert_false(is_ranged(&gpt, "head", MODEL_OUT));
+    model_release(&gpt);
+    model_release(&llama);
+    model_release(&whole);
+    model_release(&alone);
+}
+
+TEST(a_layer_that_is_whole_has_no_ranges)
+{
+    struct model model;
+    struct reason reason = {.text = ""};
+    struct spec_model settings = fixture_gpt();
+    settings.pieces = 2;
+    settings.norms = SPEC_NORMS_SPLIT;
+    assert_int_equal(model_init(&model, &settings, &reason), ERR_INVALID);
+    assert_string_equal(reason.text, "train.tensor_norms split needs layers in pieces, and h.0 is "
+                                     "too small to be cut; whole works");
+}
+
+TEST(what_is_no_norm_computes_with_no_ranges)
+{
+    struct model model;
+    struct reason reason = {.text = ""};
+    struct spec_model settings = cut_mlp(2);
+    settings.norms = SPEC_NORMS_SPLIT;
+    assert_int_equal(model_init(&model, &settings, &reason), ERR_INVALID);
+    assert_non_null(strstr(reason.text, "fc2"));
+}
+
+TEST(what_is_added_to_ranges_is_in_ranges)
+{
+    struct model gpt = model_of(ranged_gpt(2));
+    struct reason reason = {.text = ""};
+    assert_int_equal(pieces_choose(&gpt, &reason), ERR_OK);
+    assert_int_equal(gpt.units[2].operations[3].with, MODEL_IN); /* c_proj */
+    gpt.units[2].operations[3].with = MODEL_OWN_ARRAYS;
+    assert_int_equal(pieces_choose(&gpt, &reason), ERR_INVALID);
+    assert_non_null(strstr(reason.text, "h.1"));
+    model_release(&gpt);
+}
+
+/* Other sums of the same numbers: the norms' gradients differ in the last bits, and nothing else. */
+TEST(ranges_change_the_gradients_of_norms_alone)
+{
+    struct spec_model settings = ranged_llama(4);
+    struct executor_fixture split = {.settings = settings};
+    settings.norms = SPEC_NORMS_WHOLE;
+    struct executor_fixture whole = {.settings = settings};
+    uint32_t others = 0;
+    executor_set_up(&split);
+    executor_set_up(&whole);
+    struct executor_loss a = fixture_run(&split, split.executor, fixture_ticket(0, 0, 1));
+    struct executor_loss b = fixture_run(&whole, whole.executor, fixture_ticket(0, 0, 1));
+    assert_true(a.loss_sum == b.loss_sum);
+    for (uint32_t p = 0; p < whole.model.parameters_count; p++) {
+        const struct model_parameter *parameter = &whole.model.parameters[p];
+        const float *of_split = executor_gradient(split.executor, p, 0);
+        const float *of_whole = executor_gradient(whole.executor, p, 0);
+        bool same = memcmp(of_split, of_whole, parameter->weights * sizeof(float)) == 0;
+        others += !same;
+        assert_true(same || strstr(parameter->name, "norm") != NULL);
+        assert_true(difference(of_split, of_whole, parameter->weights) < 1e-5);
+    }
+    assert_true(others > 0);
+    executor_tear_down(&split);
+    executor_tear_down(&whole);
 }

@@ -66,6 +66,20 @@ TEST(every_boundary_is_crossed_once_each_way)
     }
 }
 
+/* A member has a quarter of each; all of it passes, and is kept for who asks. */
+TEST(a_value_in_ranges_passes_whole)
+{
+    struct schedule_fixture f = {
+        .shape = {SCHEDULE_1F1B, 4, 1, 8, 8, 1}, .boundary_bytes = 2048, .ranges = 4};
+    uint64_t kept = 0;
+    schedule_set_up(&f);
+    for (uint32_t p = 0; p < f.shape.places; p++)
+        kept += f.result.places[p].outbox_bytes;
+    assert_int_equal(simulate_peer_bytes(&f.result), 2 * 8 * 3 * 8192);
+    assert_int_equal(kept, 2 * 8 * 3 * 8192);
+    schedule_tear_down(&f);
+}
+
 /* ---- formulas ---- */
 
 static uint32_t below(struct rand_state *random, uint32_t limit)

@@ -219,6 +219,16 @@ TEST(every_refusal_names_the_place)
         {"model: {heads: 16, width: 64}\n" TEXT "train: {pieces: 16}\nmesh: {tensor: 16}",
          "run.yaml:3: train.pieces (16) must be a power of two that divides model.heads, at most "
          "model.tensor_max (8); 8 works"},
+        {"model: {context: 30}\n" TEXT "train: {pieces: 4, tensor_norms: split}",
+         "run.yaml:3: train.tensor_norms split needs a model.context (30) that train.pieces (4) "
+         "divides; 32 works"},
+        {"model: {context: 1}\n" TEXT "train: {pieces: 4, tensor_norms: split}",
+         "run.yaml:3: train.tensor_norms split needs a model.context (1) that train.pieces (4) "
+         "divides; 4 works"},
+        {TEXT "train: {tensor_norms: split}",
+         "run.yaml:2: train.tensor_norms split needs train.pieces (1) of 2 or more"},
+        {MLP SPIRAL "train: {tensor_norms: split}",
+         "run.yaml:3: train.tensor_norms is no setting when model.kind is mlp"},
         {"model:\n  layers: 1024\n  width: 4096\n" TEXT,
          "run.yaml:3: the model has 206214537216 weights; at most 68719476736 are possible"},
         {"model: {kind: mlp, layers: [2, 1000000, 1000000, 3]}\n" SPIRAL,
@@ -557,6 +567,17 @@ TEST(each_change_has_its_verdict)
     expect_change("model.width=256", SPEC_RESUME_REFUSED, "model.width: 128 -> 256");
     expect_change("data.validation=0.2", SPEC_RESUME_REFUSED, "data.validation: 0.1 -> 0.2");
     expect_change("data.kind=tokens", SPEC_RESUME_REFUSED, "data.kind: text -> tokens");
+}
+
+/* As pieces do. */
+TEST(split_norms_change_the_bits)
+{
+    struct spec stored = parsed(TEXT "train: {pieces: 2}");
+    struct spec wanted = parsed(TEXT "train: {pieces: 2, tensor_norms: split}");
+    struct spec_changes changes = changed(&stored, &wanted);
+    assert_int_equal(changes.count, 1);
+    assert_int_equal(changes.changes[0].verdict, SPEC_RESUME_DIGEST);
+    assert_string_equal(changes.changes[0].text, "train.tensor_norms: whole -> split");
 }
 
 TEST(more_steps_move_a_decay_that_ends_with_the_run)

@@ -10,6 +10,7 @@ struct act_arrays {
     int64_t N;                                    /* predictions */
     element *arrays[MODEL_UNIT_ARRAYS_MAX];       /* NULL: not there in this act */
     float *statistics[MODEL_UNIT_OPERATIONS_MAX]; /* kept from forward to backward */
+    float *norm_sums;                             /* of backward (norms.h) */
     void *scratch;                                /* of the operation that runs */
 };
 

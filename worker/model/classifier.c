@@ -105,7 +105,7 @@ static struct piece piece_of(const struct kernels *k, const struct classifier *c
     return p;
 }
 
-/* ---- what members tell each other of a block ---- */
+/* ---- what members exchange: of a block, and of all ---- */
 
 static void exchange_largest(const struct classifier *c, const struct block *b)
 {
@@ -119,10 +119,17 @@ static void exchange_totals(const struct classifier *c, const struct block *b, i
         c->exchange->totals(c->exchange->context, b->sums, correct, b->rows);
 }
 
-static void exchange_dinput(const struct classifier *c, const struct block *b, element *dinput)
+static void exchange_block(const struct classifier *c, const struct block *b, element *dinput)
 {
-    if (c->ranks > 1)
+    if (c->ranks > 1 && !c->ranged)
         c->exchange->sum(c->exchange->context, dinput, b->rows * c->C);
+}
+
+/* By ranges each member gets other rows, of all of them. */
+static void exchange_ranges(const struct classifier *c, element *dinput)
+{
+    if (c->ranks > 1 && c->ranged)
+        c->exchange->sum(c->exchange->context, dinput, c->N * c->C);
 }
 
 /* ---- by pieces ---- */
@@ -197,7 +204,7 @@ static void pieces_backward(const struct kernels *k, const struct classifier *c,
     element *dinput =
         kernels_at(k, c->dinput, b->row * c->C); /* last: it may overwrite the input */
     piece_sum(k, dinput, b->scratch, held(c), b->rows * c->C, piece_backward, &at);
-    exchange_dinput(c, b, dinput);
+    exchange_block(c, b, dinput);
 }
 
 static void classify_by_pieces(const struct kernels *k, const struct classifier *c,
@@ -228,8 +235,10 @@ void classifier_exchange(const struct kernels *k, const struct classifier *c,
         exchange_largest(c, &block);
         exchange_totals(c, &block, NULL);
         if (has_dinput)
-            exchange_dinput(c, &block, NULL);
+            exchange_block(c, &block, NULL);
     }
+    if (has_dinput)
+        exchange_ranges(c, NULL);
 }
 
 void classifier(const struct kernels *k, const struct classifier *c, uint64_t logits_bytes_max,
@@ -245,4 +254,6 @@ void classifier(const struct kernels *k, const struct classifier *c, uint64_t lo
         else
             classify(k, c, &block, targets + row, losses + row, correct + row);
     }
+    if (c->dinput != NULL)
+        exchange_ranges(c, c->dinput);
 }

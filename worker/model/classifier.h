@@ -22,6 +22,7 @@ struct classifier {
     int64_t Vp;           /* rows of the weight; the padding has no probability and no gradient */
     uint32_t rank, ranks; /* whose pieces these are, pieces / ranks of them; 1: all are here, and
                               below Vp is what the member has */
+    bool ranged;          /* of dinput each member gets its own range of the rows alone */
     const struct unit_exchange *exchange; /* between the members */
     const element *input;                 /* (N,C) */
     const element *weight;                /* (Vp,C) */

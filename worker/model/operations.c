@@ -4,6 +4,7 @@
 #include "worker/model/classifier.h"
 #include "worker/model/norms.h"
 #include "worker/model/piece_sum.h"
+#include "worker/model/ranges.h"
 
 /* ---- what they share ---- */
 
@@ -27,7 +28,7 @@ static uint32_t members(const struct act_arrays *act, bool split)
     return split ? act->call->model->ranks : 1;
 }
 
-/* The sum over all pieces, of which this member's are in the array. */
+/* The sum over all pieces, of which this member's are in the array; or its own ranges of the sum. */
 static void sum_members(const struct act_arrays *act, element *array, int64_t n)
 {
     const struct unit_exchange *exchange = act->call->exchange;
@@ -56,7 +57,7 @@ static void embedding_exchange(const struct act_arrays *a, const struct model_op
 {
     const struct unit_exchange *exchange = a->call->exchange;
     if (table_of(a, o).members > 1)
-        exchange->merge(exchange->context, a->arrays[o->out], a->N * act_width(a, o->out));
+        exchange->merge(exchange->context, ranges_all(a, o->out), a->N * act_width(a, o->out));
 }
 
 static void embedding_forward(const struct act_arrays *a, const struct model_operation *o)
@@ -64,10 +65,18 @@ static void embedding_forward(const struct act_arrays *a, const struct model_ope
     const struct kernels *k = a->call->k;
     const struct table table = table_of(a, o);
     int64_t T = a->call->model->sample_tokens, C = act_width(a, o->out);
-    k->embedding_forward(k, a->arrays[o->out], a->call->input, act_weights(a, o, 0),
-                         act_weights(a, o, 1), a->call->samples, T, C, table.first, table.rows,
-                         table.V);
+    element *out = a->arrays[o->out], *all = ranges_all(a, o->out);
+    k->embedding_forward(k, all, a->call->input, act_weights(a, o, 0), act_weights(a, o, 1),
+                         a->call->samples, T, C, table.first, table.rows, table.V);
     embedding_exchange(a, o);
+    if (all != out)
+        k->copy(k, out, ranges_own(a, all, C),
+                (size_t)(ranges_rows(a, o->out) * C) * k->element_bytes);
+}
+
+static uint64_t embedding_scratch_bytes(const struct act_arrays *a, const struct model_operation *o)
+{
+    return ranges_all_bytes(a, o->out);
 }
 
 static void embedding_backward(const struct act_arrays *a, const struct model_operation *o)
@@ -168,21 +177,23 @@ static void linear_exchange_forward(const struct act_arrays *a, const struct mod
 {
     const struct products p = products_of(a, o);
     if (p.by_cols)
-        sum_members(a, a->arrays[o->out], a->N * p.O);
+        sum_members(a, ranges_all(a, o->out), a->N * p.O);
 }
 
-/* By columns: first the sum of the pieces, then what follows it. */
+/* By columns: first the sum of the pieces, then what follows it, of the ranges that are here. */
 static void forward_by_cols(const struct products *p)
 {
     const struct act_arrays *a = p->act;
     const struct kernels *k = a->call->k;
     const struct model_operation *o = p->operation;
-    element *out = a->arrays[o->out];
+    element *out = a->arrays[o->out], *all = ranges_all(a, o->out);
     const element *bias = act_weights(a, o, BIAS);
-    piece_sum(k, out, a->scratch, p->count, a->N * p->O, product_forward, p);
+    uint8_t *scratch = (uint8_t *)a->scratch + ranges_all_bytes(a, o->out);
+    piece_sum(k, all, scratch, p->count, a->N * p->O, product_forward, p);
     linear_exchange_forward(a, o);
-    if (bias != NULL || o->with != MODEL_NO_ARRAY)
-        k->linear_finish(k, out, a->arrays[o->with], out, bias, a->N, p->O);
+    if (all != out || bias != NULL || o->with != MODEL_NO_ARRAY)
+        k->linear_finish(k, out, a->arrays[o->with], ranges_own(a, all, p->O), bias,
+                         ranges_rows(a, o->out), p->O);
 }
 
 static void linear_forward(const struct act_arrays *a, const struct model_operation *o)
@@ -247,7 +258,8 @@ static void linear_backward_input(const struct act_arrays *a, const struct model
 static uint64_t linear_scratch_bytes(const struct act_arrays *a, const struct model_operation *o)
 {
     struct products p = products_of(a, o);
-    return piece_sum_bytes(a->call->k, p.count, a->N * (p.by_rows ? p.I : p.O));
+    return ranges_all_bytes(a, o->out) +
+           piece_sum_bytes(a->call->k, p.count, a->N * (p.by_rows ? p.I : p.O));
 }
 
 /* ---- rope, in place ---- */
@@ -391,6 +403,7 @@ static struct classifier classifier_of(const struct act_arrays *a, const struct 
                                .pieces = parameter_of(a, o)->pieces,
                                .rank = a->call->model->rank,
                                .ranks = members(a, parameter_of(a, o)->pieces > 1),
+                               .ranged = ranges_members(a) > 1,
                                .exchange = a->call->exchange};
 }
 
@@ -435,13 +448,16 @@ void operation_logits(const struct act_arrays *a, const struct model_operation *
 const struct operation_code operation_codes[MODEL_OPERATIONS_COUNT] = {
     [MODEL_EMBEDDING] = {.forward = embedding_forward,
                          .backward_weights = embedding_backward,
+                         .scratch_bytes = embedding_scratch_bytes,
                          .exchange_forward = embedding_exchange},
     [MODEL_LAYERNORM] = {.forward = norms_layer_forward,
                          .backward_input = norms_layer_backward,
-                         .statistics = norms_layer_statistics},
+                         .statistics = norms_layer_statistics,
+                         .exchange_forward = norms_exchange_forward},
     [MODEL_RMSNORM] = {.forward = norms_rms_forward,
                        .backward_input = norms_rms_backward,
-                       .statistics = norms_rms_statistics},
+                       .statistics = norms_rms_statistics,
+                       .exchange_forward = norms_exchange_forward},
     [MODEL_LINEAR] = {.forward = linear_forward,
                       .backward_weights = linear_backward_weights,
                       .backward_input = linear_backward_input,

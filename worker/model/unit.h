@@ -14,6 +14,7 @@
  * needs within one act. */
 struct unit_sizes {
     uint64_t output; /* its result, the next unit's input; 0 for the last unit */
+    uint32_t ranges; /* equal parts of the whole result, of which this is one: the members */
     uint64_t saved;  /* from forward to backward */
     uint64_t dinput; /* 0 for unit 0 and when it is computed in doutput's place */
     bool in_place;
@@ -26,10 +27,16 @@ struct unit_sizes {
  * arrays are undefined, and whoever made this struct returns the error after the act. */
 struct unit_exchange {
     void *context;
-    /* array (n) = its sum over the members, in the tree over ranks */
+    /* array (n) = its sum over the members, in the tree over ranks. Of a model that has ranges
+     * (pieces_ranged) the member gets its own ranges of the sum, and the rest is undefined */
     void (*sum)(void *context, element *array, int64_t n);
-    /* array (n): each element is set in one member, and has zero bits in the others; all get it */
+    /* array (n): each element is set in one member, and has zero bits in the others; all get it, or
+     * likewise their own ranges */
     void (*merge)(void *context, element *array, int64_t n);
+    /* array (n): each member has its own ranges, all get all */
+    void (*gather)(void *context, element *array, int64_t n);
+    /* numbers (n) = their sum over the members, in the tree over ranks */
+    void (*add)(void *context, float *numbers, int64_t n);
     /* largest (pieces, rows): the member has the rows of its own pieces. For each other member one row
      * of its pieces is set to the largest of them, its other rows to -infinity: the largest of all
      * pieces is what it would be. logit (rows) is merged. */
@@ -86,6 +93,10 @@ void unit_backward_weights(const struct unit_call *call);
  * needs no arrays. */
 void unit_exchange_forward(const struct unit_call *call);
 void unit_exchange_backward(const struct unit_call *call);
+
+/* The unit's result, or the gradient of it, becomes whole before it passes to another place: `value`
+ * has the member's own ranges, where it has no more. Of the call the same is read. */
+void unit_exchange_value(const struct unit_call *call, element *value);
 
 /* logits (N, unit_logits_count()) of the last unit, instead of losses. */
 uint32_t unit_logits_count(const struct model *model); /* the vocabulary and its padding */

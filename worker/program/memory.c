@@ -301,9 +301,9 @@ static uint64_t sent_bytes(const struct program_place *place, const struct progr
     for (uint32_t i = 0; i < place->rows_count; i++) {
         struct program_row row = place->rows[i];
         if (row.act == ACT_SEND_F || row.act == ACT_SEND_E)
-            bytes += sizes[row.unit].output;
+            bytes += program_value_bytes(&sizes[row.unit]);
         if (row.act == ACT_SEND_B)
-            bytes += sizes[row.unit - 1].output;
+            bytes += program_value_bytes(&sizes[row.unit - 1]);
     }
     return bytes;
 }

@@ -13,12 +13,19 @@
  * of its output. `left`: what I leaves for W. */
 struct program_sizes {
     uint64_t output;
+    uint32_t ranges; /* of the result, of which `output` is one; 0: 1 */
     uint64_t saved;
     uint64_t dinput;
     bool in_place;
     uint64_t left;
     uint64_t weights, gradients; /* for all microbatches */
 };
+
+/* The unit's result as another place gets it: whole. */
+static inline uint64_t program_value_bytes(const struct program_sizes *sizes)
+{
+    return sizes->output * (sizes->ranges > 1 ? sizes->ranges : 1);
+}
 
 #define PROGRAM_NOWHERE UINT64_MAX
 

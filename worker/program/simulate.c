@@ -51,7 +51,7 @@ struct simulate_parcel simulate_parcel(const struct program *program,
     uint32_t sender = !is_receive(row.act) ? row.unit : forward ? row.unit - 1 : row.unit + 1;
     uint32_t boundary = forward ? sender : sender - 1; /* the unit whose result it is, or follows */
     size_t cell = (size_t)sender * program->microbatches + row.microbatch;
-    uint64_t bytes = options->sizes[boundary].output;
+    uint64_t bytes = program_value_bytes(&options->sizes[boundary]);
     return (struct simulate_parcel){
         .there = &mail[cell + (forward ? 0 : (size_t)program->units * program->microbatches)],
         .received = is_receive(row.act),
