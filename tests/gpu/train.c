@@ -135,6 +135,19 @@ TEST(a_llama_with_bf16_elements_has_nearly_the_cpus_losses)
     compare(LLAMA, gpt_sets, SMALLER + 3, tolerance_bf16);
 }
 
+/* Norms' gradients in ranges. */
+TEST(with_split_norms_they_have_the_cpus_losses)
+{
+    static const char *const sets[] = {"model.layers=1",       "model.width=48",
+                                       "model.context=24",     "data.validation=0.02",
+                                       "train.slots=3",        "train.slot_samples=1",
+                                       "train.pieces=2",       "train.tensor_norms=split",
+                                       "train.recompute=true", "train.compute=bf16"};
+    compare(GPT, sets, 9, tolerance);
+    compare(LLAMA, sets, 9, tolerance);
+    compare(LLAMA, sets, 10, tolerance_bf16);
+}
+
 TEST(an_mlp_with_bf16_elements_as_well)
 {
     static const char *const sets[] = {"train.slots=3", "train.compute=bf16"};
