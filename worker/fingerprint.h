@@ -5,7 +5,7 @@
  * set; on weights, inputs and gradients that are made up, each unit for itself. All kernels that a
  * step calls run, through the code that a ticket runs (worker/model/unit.h), the short last block
  * of logits included. Units of the same shape are computed once. By pieces (common/model/pieces.h)
- * the first piece of each is computed, whatever the tensor degree: the others are of its shape, and
+ * the first piece of each is computed, and of ranges the first, whatever the tensor degree: the others are of its shape, and
  * who shares a layer that no worker has room for can be probed. The matrix library's name, core type,
  * version and threads are part of the digest.
  *

@@ -27,6 +27,7 @@ static struct {
     uint32_t count;
     enum product_kind spoiled; /* KINDS: none */
     size_t taken, most;        /* bytes of the device */
+    uint8_t rubbish;           /* what its memory has at first */
 } real;
 
 static bool is_noted(const struct product *product)
@@ -129,7 +130,10 @@ static void *take(const struct kernels *k, size_t bytes)
     (void)k;
     real.taken += bytes;
     real.most = real.taken > real.most ? real.taken : real.most;
-    return real.k->alloc(real.k, bytes);
+    void *memory = real.k->alloc(real.k, bytes);
+    if (memory != NULL)
+        memset(memory, real.rubbish, bytes);
+    return memory;
 }
 
 static void give(const struct kernels *k, void *memory)
@@ -237,10 +241,35 @@ static struct spec_model wide_gpt(uint32_t pieces)
     return settings;
 }
 
+/* In ranges of tokens, too. */
+static struct spec_model ranged_gpt(void)
+{
+    struct spec_model settings = wide_gpt(4);
+    settings.context = 8;
+    settings.norms = SPEC_NORMS_SPLIT;
+    return settings;
+}
+
 TEST(every_product_of_a_step_by_pieces_is_probed_in_its_shape)
 {
     check_products(wide_gpt(1));
     check_products(wide_gpt(4));
+    check_products(ranged_gpt());
+}
+
+TEST(what_memory_had_before_is_not_in_the_fingerprint)
+{
+    const struct spec_model models[] = {wide_gpt(1), wide_gpt(4), ranged_gpt()};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct executor_fixture f = {.settings = models[i], .train = train()};
+        executor_set_up(&f);
+        struct kernels table = noting(f.k);
+        const struct digest zeros = probe(&f, &table);
+        real.rubbish = 0x41;
+        const struct digest other = probe(&f, &table);
+        assert_memory_equal(&other, &zeros, sizeof zeros);
+        executor_tear_down(&f);
+    }
 }
 
 TEST_F(another_result_of_any_product_is_another_fingerprint, executor, .settings = fixture_gpt(),
