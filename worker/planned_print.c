@@ -144,17 +144,26 @@ enum err planned_print_json(const struct planned_options *options, const struct 
     return ERR_OK;
 }
 
+/* Of one member, and of one of them. */
+static void print_collectives(const struct planned *planned, const char *name, size_t counts,
+                              size_t messages)
+{
+    uint64_t count = sum_of(planned, counts);
+    if (count > 0)
+        fprintf(stderr, ", %" PRIu64 " %s of %" PRIu64 " messages each", count / planned->ranks,
+                name, sum_of(planned, messages) / count);
+}
+
 static void print_exchanged(const struct planned *planned)
 {
-    uint64_t sums = sum_of(planned, offsetof(struct plan_bytes, exchanged.sums));
-    uint64_t messages = sum_of(planned, offsetof(struct plan_bytes, exchanged.sum_messages));
     if (planned->ranks == 1)
         return;
     fprintf(stderr, "%u members a place: %" PRIu64 " bytes between them", planned->ranks,
             sum_bytes(planned));
-    if (sums > 0)
-        fprintf(stderr, ", %" PRIu64 " sums of %" PRIu64 " messages each", sums / planned->ranks,
-                messages / sums);
+    print_collectives(planned, "sums", offsetof(struct plan_bytes, exchanged.sums),
+                      offsetof(struct plan_bytes, exchanged.sum_messages));
+    print_collectives(planned, "gathers", offsetof(struct plan_bytes, exchanged.gathers),
+                      offsetof(struct plan_bytes, exchanged.gather_messages));
     fprintf(stderr, "\n");
 }
 

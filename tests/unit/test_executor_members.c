@@ -37,6 +37,7 @@ struct member {
     bool has[UNITS_MAX]; /* their weights */
     uint32_t given;      /* parts, */
     size_t received;     /* and bytes */
+    size_t arrived;      /* of values */
 };
 
 /* What members gave stays until the group closes. */
@@ -136,8 +137,10 @@ static enum err send(void *context, const struct executor_value *value, const vo
 
 static enum err receive(void *context, const struct executor_value *value, void *memory)
 {
-    const struct name name = name_of(context, value);
-    return take(context, &name, memory, value->bytes);
+    struct member *member = context;
+    const struct name name = name_of(member, value);
+    member->arrived += value->bytes;
+    return take(member, &name, memory, value->bytes);
 }
 
 static void copy_chunk(const struct executor_fixture *f, struct member *member, uint32_t number)
@@ -193,26 +196,28 @@ static void member_open(struct group *group, struct executor_options options, ui
     options.kernels = group->f->k;
     options.model = &member->model;
     options.train = &group->f->train;
-    options.node_slots_max = 8;
     if (executor_new(&options, &member->executor, &reason) != ERR_OK)
         fail_msg("%s", reason.text);
 }
 
-/* One place; or those of the mesh. */
+enum { NODE_SLOTS_MAX = 8 };
+
+/* One place; or those of the options' mesh. */
 static void group_open_mesh(struct group *group, struct executor_fixture *f, uint32_t ranks,
-                            const struct mesh *mesh)
+                            struct executor_options options)
 {
+    uint32_t stages = options.mesh != NULL ? options.mesh->places : 1;
     *group = (struct group){.f = f, .ranks = ranks};
     thread_mutex_init(&group->mutex);
     thread_cond_init(&group->changed);
-    for (uint32_t stage = 0; stage < (mesh != NULL ? mesh->places : 1); stage++)
+    for (options.place = 0; options.place < stages; options.place++)
         for (uint32_t rank = 0; rank < ranks; rank++)
-            member_open(group, (struct executor_options){.mesh = mesh, .place = stage}, rank);
+            member_open(group, options, rank);
 }
 
 static void group_open(struct group *group, struct executor_fixture *f, uint32_t ranks)
 {
-    group_open_mesh(group, f, ranks, NULL);
+    group_open_mesh(group, f, ranks, (struct executor_options){.node_slots_max = NODE_SLOTS_MAX});
 }
 
 static void group_run(struct group *group, struct ticket ticket)
@@ -303,7 +308,8 @@ static void check_mesh(struct executor_fixture *f, uint32_t ranks, const struct 
     };
     for (size_t i = 0; i < sizeof tickets / sizeof tickets[0]; i++) {
         static struct group group;
-        group_open_mesh(&group, f, ranks, mesh);
+        const struct executor_options options = {.mesh = mesh, .node_slots_max = NODE_SLOTS_MAX};
+        group_open_mesh(&group, f, ranks, options);
         group_run(&group, tickets[i]);
         struct executor_loss wanted = fixture_run(f, f->executor, tickets[i]);
         assert_true(wanted.samples > 0);
@@ -395,8 +401,9 @@ static struct executor_memory memory_of(struct spec_model settings, const struct
 {
     static struct group group;
     struct executor_fixture f = {.settings = settings};
+    const struct executor_options options = {.mesh = mesh, .node_slots_max = NODE_SLOTS_MAX};
     executor_set_up(&f);
-    group_open_mesh(&group, &f, ranks, mesh);
+    group_open_mesh(&group, &f, ranks, options);
     struct executor_memory memory = executor_memory(group.members[0].executor);
     group_close(&group);
     executor_tear_down(&f);
@@ -530,28 +537,34 @@ static void assert_planned(const struct group *group, const struct member *membe
     assert_true(member->model.units_count <= UNITS_MAX);
     plan_sizes(&plan, sizes);
     assert_int_equal(simulate_program(program, &options, &result), ERR_OK);
-    assert_int_equal(plan_place(&plan, program, &result, 0, &bytes), ERR_OK);
+    assert_int_equal(plan_place(&plan, program, &result, member->stage, &bytes), ERR_OK);
     const struct executor_memory taken = executor_memory(member->executor);
     assert_int_equal(bytes.weights, taken.weights);
     assert_int_equal(bytes.activations, taken.activations);
     assert_int_equal(bytes.scratch, taken.scratch);
     assert_int_equal(bytes.exchanged.bytes, member->received);
     assert_int_equal(bytes.exchanged.sum_messages + bytes.exchanged.gathers, member->given);
+    assert_int_equal(result.places[member->stage].arrived_bytes, member->arrived);
+}
+
+static void check_planned_mesh(struct executor_fixture *f, uint32_t ranks, const struct mesh *mesh)
+{
+    static struct group group;
+    group_open_mesh(&group, f, ranks, (struct executor_options){.mesh = mesh, .node_slots_max = 1});
+    group_run(&group, fixture_ticket(0, 0, 0));
+    for (uint32_t i = 0; i < group.count; i++) {
+        assert_int_equal(group.members[i].err, ERR_OK);
+        assert_planned(&group, &group.members[i]);
+    }
+    group_close(&group);
 }
 
 /* Also where the loss is computed block by block. */
 static void check_planned(struct executor_fixture *f, uint32_t ranks, uint64_t logits_bytes_max)
 {
-    static struct group group;
     uint64_t usual = f->train.logits_bytes_max;
     f->train.logits_bytes_max = logits_bytes_max != 0 ? logits_bytes_max : usual;
-    group_open(&group, f, ranks);
-    group_run(&group, fixture_ticket(0, 0, 0));
-    for (uint32_t rank = 0; rank < ranks; rank++) {
-        assert_int_equal(group.members[rank].err, ERR_OK);
-        assert_planned(&group, &group.members[rank]);
-    }
-    group_close(&group);
+    check_planned_mesh(f, ranks, NULL);
     f->train.logits_bytes_max = usual;
 }
 
@@ -566,6 +579,26 @@ TEST(members_receive_what_their_plan_says)
         }
         executor_tear_down(&f);
     }
+}
+
+/* Also with activations computed again, and where values pass between stages, backward in halves. */
+TEST(members_with_ranges_receive_what_their_plan_says)
+{
+    static const struct mesh stages[] = {{.schedule = SCHEDULE_1F1B, .places = 2, .runs = 1},
+                                         {.schedule = SCHEDULE_ZB_H1, .places = 2, .runs = 1}};
+    for (uint32_t m = 0; m < RANGED_MODELS; m++)
+        for (uint32_t ranks = 2; ranks <= 4; ranks *= 2) {
+            struct executor_fixture f = {.settings = ranged_models[m](4)};
+            executor_set_up(&f);
+            check_planned(&f, ranks, 0);
+            check_planned(&f, ranks, 5000);
+            check_planned_mesh(&f, ranks, &stages[0]);
+            check_planned_mesh(&f, ranks, &stages[1]);
+            f.train.recompute = SPEC_RECOMPUTE_ALL;
+            check_planned(&f, ranks, 0);
+            check_planned_mesh(&f, ranks, &stages[0]);
+            executor_tear_down(&f);
+        }
 }
 
 /* 2 layers, 7 tokens, microbatches of 2: 14 rows of 48. Of each microbatch 4 sums a layer, one of
