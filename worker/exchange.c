@@ -120,6 +120,14 @@ static enum err take(void *context, uint32_t rank, uint32_t round, void *ret_byt
     return x->hooks->take_part(x->hooks->context, &part, ret_bytes, count);
 }
 
+static enum err lend(void *context, uint32_t rank, uint32_t round, void *scratch, size_t count,
+                     const void **ret_bytes)
+{
+    const struct exchange *x = context;
+    const struct executor_part part = {x->sequence, round, rank};
+    return x->hooks->lend_part(x->hooks->context, &part, scratch, count, ret_bytes);
+}
+
 static void expect(void *context, uint32_t rank, uint32_t round, size_t count)
 {
     const struct exchange *x = context;
@@ -128,9 +136,13 @@ static void expect(void *context, uint32_t rank, uint32_t round, size_t count)
         x->hooks->expect_part(x->hooks->context, &part, count);
 }
 
-static void run(struct exchange *x, const struct running_work *work, void *memory)
+static void run(struct exchange *x, const struct walk_work *work, void *memory)
 {
-    const struct walk_carrier carrier = {give, take, x, expect};
+    const struct walk_carrier carrier = {.give = give,
+                                         .take = take,
+                                         .context = x,
+                                         .lend = x->hooks->lend_part != NULL ? lend : NULL,
+                                         .expect = expect};
     x->sequence++;
     x->err = walk_collective(work, x->model->rank, &carrier, memory);
 }
@@ -160,13 +172,13 @@ struct collective exchange_all_gather(const struct model *model, uint64_t each)
                                .each = each};
 }
 
-static void reduce(struct exchange *x, void *array, int64_t n, running_add *add)
+static void reduce(struct exchange *x, void *array, int64_t n, walk_add *add)
 {
     size_t bytes = (size_t)n * x->k->element_bytes;
-    struct running_work work = {.collective = exchange_reduction(x->model, (uint64_t)n),
-                                .element_bytes = (uint32_t)x->k->element_bytes,
-                                .add = add,
-                                .context = x};
+    struct walk_work work = {.collective = exchange_reduction(x->model, (uint64_t)n),
+                             .element_bytes = (uint32_t)x->k->element_bytes,
+                             .add = add,
+                             .context = x};
     size_t walked = walk_bytes(&work.collective, x->model->rank, work.element_bytes);
     if (x->err != ERR_OK || !take_memory(x, copy_bytes(x, bytes) + walked))
         return;
@@ -190,9 +202,9 @@ static void merge(void *context, element *array, int64_t n)
 /* all (ranks, count): what each member has told; of this one it is there. */
 static void gather_host(struct exchange *x, void *all, size_t count, size_t element_bytes)
 {
-    const struct running_work work = {.collective = exchange_all_gather(x->model, count),
-                                      .element_bytes = (uint32_t)element_bytes,
-                                      .array = all};
+    const struct walk_work work = {.collective = exchange_all_gather(x->model, count),
+                                   .element_bytes = (uint32_t)element_bytes,
+                                   .array = all};
     run(x, &work, x->memory); /* of which a gathering takes nothing */
 }
 

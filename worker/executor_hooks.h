@@ -65,6 +65,10 @@ struct executor_hooks {
                           size_t count);
     enum err (*take_part)(void *context, const struct executor_part *part, void *ret_bytes,
                           size_t count);
+    /* The same, where the bytes may stay as they came, until the next call: *ret_bytes is there, or
+     * `scratch`. NULL: they are taken. */
+    enum err (*lend_part)(void *context, const struct executor_part *part, void *scratch,
+                          size_t count, const void **ret_bytes);
     /* It will be taken: whoever brings it may ask for it by now. NULL: nobody does. */
     void (*expect_part)(void *context, const struct executor_part *part, size_t count);
     /* Before and after each row, for who measures. After: the row was carried out, or given to the

@@ -134,6 +134,14 @@ static enum err hook_take_part(void *context, const struct executor_part *part, 
     return taken(lane, begin_ns, peers_take_part(peers_of(lane), part, ret_bytes, count));
 }
 
+static enum err hook_lend_part(void *context, const struct executor_part *part, void *scratch,
+                               size_t count, const void **ret_bytes)
+{
+    struct worker_lane *lane = context;
+    uint64_t begin_ns = time_now_ns();
+    return taken(lane, begin_ns, peers_lend_part(peers_of(lane), part, scratch, count, ret_bytes));
+}
+
 static void hook_expect_part(void *context, const struct executor_part *part, size_t count)
 {
     peers_expect_part(peers_of(context), part, count);
@@ -203,6 +211,7 @@ static enum err run_executor(struct worker_lane *lane, struct executor_loss *ret
         .receive = hook_receive,
         .give_part = hook_give_part,
         .take_part = hook_take_part,
+        .lend_part = hook_lend_part,
         .expect_part = hook_expect_part,
     };
     const struct executor_samples samples = samples_source(&run->samples);

@@ -241,6 +241,14 @@ static enum err take(void *context, uint32_t rank, uint32_t round, void *ret_byt
     return peers_take_part(peers_lane(member->peers, 0), &part, ret_bytes, count);
 }
 
+static enum err lend(void *context, uint32_t rank, uint32_t round, void *scratch, size_t count,
+                     const void **ret_bytes)
+{
+    struct member *member = context;
+    const struct executor_part part = {member->sequence, round, rank};
+    return peers_lend_part(peers_lane(member->peers, 0), &part, scratch, count, ret_bytes);
+}
+
 static void expect(void *context, uint32_t rank, uint32_t round, size_t count)
 {
     struct member *member = context;
@@ -250,11 +258,11 @@ static void expect(void *context, uint32_t rank, uint32_t round, size_t count)
 
 static void by_peers(const struct bench *bench, struct member *member, void *memory)
 {
-    const struct running_work work = {.collective = collective_of(bench),
-                                      .element_bytes = sizeof(float),
-                                      .array = bench->array,
-                                      .add = add_floats};
-    const struct walk_carrier carrier = {give, take, member, expect};
+    const struct walk_work work = {.collective = collective_of(bench),
+                                   .element_bytes = sizeof(float),
+                                   .array = bench->array,
+                                   .add = add_floats};
+    const struct walk_carrier carrier = {give, take, member, lend, expect};
     member->sequence++;
     check(walk_collective(&work, bench->rank, &carrier, memory) == ERR_OK);
 }

@@ -94,6 +94,10 @@ enum err __real_peers_take_part(struct peers_lane *lane, const struct executor_p
                                 void *ret_bytes, size_t count);
 enum err __wrap_peers_take_part(struct peers_lane *lane, const struct executor_part *part,
                                 void *ret_bytes, size_t count);
+enum err __real_peers_lend_part(struct peers_lane *lane, const struct executor_part *part,
+                                void *scratch, size_t count, const void **ret_bytes);
+enum err __wrap_peers_lend_part(struct peers_lane *lane, const struct executor_part *part,
+                                void *scratch, size_t count, const void **ret_bytes);
 void __real_worker_meter_hooks(struct executor_hooks *hooks);
 void __wrap_worker_meter_hooks(struct executor_hooks *hooks);
 enum err __real_push_send(const struct executor *executor, const struct whole *whole,
@@ -140,17 +144,32 @@ enum err __wrap_peers_give_part(struct peers_lane *lane, uint32_t sequence, uint
     return __real_peers_give_part(lane, sequence, round, bytes, count);
 }
 
+static void say_waited(uint64_t begun_ns)
+{
+    uint64_t waited_ms = (time_now_ns() - begun_ns) / 1000000;
+    char what[64];
+    snprintf(what, sizeof what, "waited-%llu", (unsigned long long)waited_ms);
+    if (waited_ms >= WAITED_MS)
+        say(what);
+}
+
 enum err __wrap_peers_take_part(struct peers_lane *lane, const struct executor_part *part,
                                 void *ret_bytes, size_t count)
 {
     die_at("handed");
     uint64_t begun_ns = time_now_ns();
     enum err err = __real_peers_take_part(lane, part, ret_bytes, count);
-    uint64_t waited_ms = (time_now_ns() - begun_ns) / 1000000;
-    char what[64];
-    snprintf(what, sizeof what, "waited-%llu", (unsigned long long)waited_ms);
-    if (waited_ms >= WAITED_MS)
-        say(what);
+    say_waited(begun_ns);
+    return err;
+}
+
+enum err __wrap_peers_lend_part(struct peers_lane *lane, const struct executor_part *part,
+                                void *scratch, size_t count, const void **ret_bytes)
+{
+    die_at("handed");
+    uint64_t begun_ns = time_now_ns();
+    enum err err = __real_peers_lend_part(lane, part, scratch, count, ret_bytes);
+    say_waited(begun_ns);
     return err;
 }
 

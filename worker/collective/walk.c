@@ -24,7 +24,7 @@ size_t walk_bytes(const struct collective *collective, uint32_t rank, uint32_t e
 }
 
 struct walk {
-    const struct running_work *work;
+    const struct walk_work *work;
     const struct walk_carrier *carrier;
     struct collective_memory memory;
     struct collective_schedule schedule;
@@ -35,10 +35,21 @@ struct walk {
 static void add(const struct walk *walk, const struct collective_step *step, bool left, void *ours,
                 const void *theirs)
 {
-    const struct running_work *work = walk->work;
+    const struct walk_work *work = walk->work;
     if (step->range.count > 0)
         work->add(work->context, ours, left ? theirs : ours, left ? ours : theirs,
                   (size_t)step->range.count);
+}
+
+static enum err take_to_add(const struct walk *walk, const struct collective_step *step,
+                            size_t bytes, const void **ret_bytes)
+{
+    const struct walk_carrier *carrier = walk->carrier;
+    if (carrier->lend != NULL)
+        return carrier->lend(carrier->context, step->peer, step->round, walk->incoming, bytes,
+                             ret_bytes);
+    *ret_bytes = walk->incoming;
+    return carrier->take(carrier->context, step->peer, step->round, walk->incoming, bytes);
 }
 
 static enum err do_step(struct walk *walk, const struct collective_step *step)
@@ -46,6 +57,7 @@ static enum err do_step(struct walk *walk, const struct collective_step *step)
     const struct walk_carrier *carrier = walk->carrier;
     size_t bytes = (size_t)step->range.count * walk->work->element_bytes;
     void *ours = collective_at(&walk->memory, &walk->schedule, step, step->place);
+    const void *theirs;
     switch (step->act) {
     case COLLECTIVE_SEND: /* rounds with the same bytes for all stand together */
         if (step->round != walk->given)
@@ -56,8 +68,8 @@ static enum err do_step(struct walk *walk, const struct collective_step *step)
         return carrier->take(carrier->context, step->peer, step->round, ours, bytes);
     case COLLECTIVE_ADD_LEFT:
     case COLLECTIVE_ADD_RIGHT:
-        TRY(carrier->take(carrier->context, step->peer, step->round, walk->incoming, bytes));
-        add(walk, step, step->act == COLLECTIVE_ADD_LEFT, ours, walk->incoming);
+        TRY(take_to_add(walk, step, bytes, &theirs));
+        add(walk, step, step->act == COLLECTIVE_ADD_LEFT, ours, theirs);
         return ERR_OK;
     case COLLECTIVE_FOLD_LEFT:
     case COLLECTIVE_FOLD_RIGHT:
@@ -79,7 +91,7 @@ static void expect_all(const struct walk *walk)
     }
 }
 
-enum err walk_collective(const struct running_work *work, uint32_t rank,
+enum err walk_collective(const struct walk_work *work, uint32_t rank,
                          const struct walk_carrier *carrier, void *memory)
 {
     struct walk walk = {.work = work,

@@ -7,15 +7,14 @@
 #include "worker/collective/collective.h"
 
 /* out (count) = left + right; `out` is one of them. All three are aligned as elements are. */
-typedef void running_add(void *context, void *out, const void *left, const void *right,
-                         size_t count);
+typedef void walk_add(void *context, void *out, const void *left, const void *right, size_t count);
 
-struct running_work {
+struct walk_work {
     struct collective collective; /* checked */
     uint32_t element_bytes;
     void *array;
     void *output; /* of an all-to-all; else NULL */
-    running_add *add;
+    walk_add *add;
     void *context;
 };
 
@@ -25,6 +24,10 @@ struct walk_carrier {
     /* Waits for that rank's. */
     enum err (*take)(void *context, uint32_t rank, uint32_t round, void *ret_bytes, size_t count);
     void *context;
+    /* The same, but they may stay where they came, until the next call: *ret_bytes is there, or
+     * `scratch`. NULL: they are copied. */
+    enum err (*lend)(void *context, uint32_t rank, uint32_t round, void *scratch, size_t count,
+                     const void **ret_bytes);
     /* That rank's will be taken; before the first round, in the order in which they are. NULL: the
      * carrier has no use for it. */
     void (*expect)(void *context, uint32_t rank, uint32_t round, size_t count);
@@ -33,7 +36,7 @@ struct walk_carrier {
 /* The memory that walk_collective() works in. */
 size_t walk_bytes(const struct collective *collective, uint32_t rank, uint32_t element_bytes);
 /* `memory` begins at a multiple of 64. The carrier's first error ends it. */
-enum err walk_collective(const struct running_work *work, uint32_t rank,
+enum err walk_collective(const struct walk_work *work, uint32_t rank,
                          const struct walk_carrier *carrier, void *memory) MUST_USE;
 
 #endif
