@@ -20,8 +20,8 @@ enum {
 struct unreachable {
     uint32_t count, apart_count;
     struct unreachable_pair {
-        uint64_t a, b; /* a < b */
-        uint32_t times; /* 0: what counted is forgotten */
+        uint64_t a, b;        /* a < b */
+        uint32_t times;       /* 0: what counted is forgotten */
     } pairs[UNREACHABLE_MAX]; /* who failed longest ago first */
 };
 
