@@ -210,8 +210,9 @@ static void backward(struct probe *probe, const struct unit_memory *memory)
     unit_backward(call);
     if (memory->sizes.in_place)
         add_result(probe, call->doutput, memory->outputs * probe->k->element_bytes);
-    else
-        add_result(probe, call->dinput, memory->sizes.dinput);
+    else /* the gradient of an input in pieces is in pieces, and its array has room for all of them */
+        add_result(probe, call->dinput,
+                   smaller(memory->sizes.dinput, memory->inputs * probe->k->element_bytes));
     for (uint32_t use = 0; use < unit->uses_count; use++)
         add_result(probe, memory->gradients[use],
                    parameter_of(probe->model, unit, use)->weights * sizeof(float));

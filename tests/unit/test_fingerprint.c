@@ -257,9 +257,32 @@ TEST(every_product_of_a_step_by_pieces_is_probed_in_its_shape)
     check_products(ranged_gpt());
 }
 
+static struct spec_model wide_mlp(void)
+{
+    return (struct spec_model){.kind = SPEC_MLP,
+                               .sizes_count = 7,
+                               .sizes = {2, 128, 256, 128, 128, 128, 3},
+                               .activation = SPEC_TANH,
+                               .tensor_max = 8,
+                               .pieces = 2};
+}
+
+static struct spec_model wide_llama(void)
+{
+    struct spec_model settings = fixture_llama();
+    settings.heads = 4;
+    settings.kv_heads = 4;
+    settings.width = 64;
+    settings.hidden = 128;
+    settings.vocabulary = 700;
+    settings.pieces = 4;
+    return settings;
+}
+
 TEST(what_memory_had_before_is_not_in_the_fingerprint)
 {
-    const struct spec_model models[] = {wide_gpt(1), wide_gpt(4), ranged_gpt()};
+    const struct spec_model models[] = {wide_gpt(1), wide_gpt(4), ranged_gpt(), wide_mlp(),
+                                        wide_llama()};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         struct executor_fixture f = {.settings = models[i], .train = train()};
         executor_set_up(&f);

@@ -266,7 +266,8 @@ TEST_F(the_end_of_a_member_ends_what_waits, shards, .threads = 1, .prepared = tr
     assert_int_equal(last_received(f).refusal.code, ERR_UNKNOWN_MEMBER);
 }
 
-static struct shards_fixture *ends_between; /* a message is admitted, and comes to its thread */
+/* Its member ends between a message's admission and its coming to its thread. */
+static struct shards_fixture *_Atomic ends_between;
 
 /* The linker leads here (--wrap). */
 enum err __real_shard_thread_message(struct shard_thread *thread,
