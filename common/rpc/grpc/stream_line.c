@@ -192,16 +192,22 @@ static struct brought *next_brought(struct rpc_stream *stream)
     return brought;
 }
 
-/* The other end wrote what nobody writes: nothing of it is read or written any more. */
-static void break_line(struct rpc_stream *stream, enum err err, const struct reason *reason)
+/* What was written in part. */
+static void drop_written(struct rpc_stream *stream)
 {
-    stream->deaf = true;
     thread_lock(&stream->lock);
     struct outbound *writing = stream->writing;
     stream->writing = NULL;
     thread_unlock(&stream->lock);
     if (writing != NULL)
         outbound_free(writing);
+}
+
+/* The other end wrote what nobody writes: nothing of it is read or written any more. */
+static void break_line(struct rpc_stream *stream, enum err err, const struct reason *reason)
+{
+    stream->deaf = true;
+    drop_written(stream);
     stream_give_up(stream, err, reason);
     stream_drop_queued(stream); /* nobody may push any more */
 }
@@ -471,12 +477,7 @@ static void close_line(struct rpc_stream *stream)
     line_close(&stream->line);
     rpc_message_unref(stream->arriving);
     stream->arriving = NULL;
-    thread_lock(&stream->lock);
-    struct outbound *writing = stream->writing;
-    stream->writing = NULL;
-    thread_unlock(&stream->lock);
-    if (writing != NULL)
-        outbound_free(writing);
+    drop_written(stream);
     stream_close(stream);
 }
 
