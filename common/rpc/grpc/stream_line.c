@@ -37,7 +37,7 @@ enum { WORD_TEXT_BYTES = 2 * SHARED_LINK_WORD_BYTES };
 
 /* ---- the offer ---- */
 
-static const grpc_metadata *find(const grpc_metadata_array *metadata, const char *key)
+static const grpc_metadata *find_said(const grpc_metadata_array *metadata, const char *key)
 {
     for (size_t i = 0; i < metadata->count; i++)
         if (grpc_slice_str_cmp(metadata->metadata[i].key, key) == 0)
@@ -61,12 +61,12 @@ static struct lines *next_lines(struct rpc_loop *loop)
 
 bool rpc_is_near(const struct rpc_loop *loop, const grpc_metadata_array *metadata)
 {
-    const grpc_metadata *said = find(metadata, MACHINE_KEY);
+    const grpc_metadata *said = find_said(metadata, MACHINE_KEY);
     const char *machine = machine_of(loop);
     return said != NULL && machine[0] != 0 && grpc_slice_str_cmp(said->value, machine) == 0;
 }
 
-static void say(struct rpc_stream *stream, const char *key, const char *text)
+static void say_at_beginning(struct rpc_stream *stream, const char *key, const char *text)
 {
     stream->said = (grpc_metadata){.key = grpc_slice_from_static_string(key),
                                    .value = grpc_slice_from_copied_string(text)};
@@ -77,10 +77,10 @@ void stream_line_ask(struct rpc_stream *stream)
 {
     const char *machine = machine_of(stream->loop);
     if (machine[0] != 0)
-        say(stream, MACHINE_KEY, machine);
+        say_at_beginning(stream, MACHINE_KEY, machine);
 }
 
-static enum line_state work(struct line *line);
+static enum line_state serve_line(struct line *line);
 
 /* "NAME WORD", the word in hexadecimal digits. */
 void stream_line_offer(struct rpc_stream *stream)
@@ -88,12 +88,12 @@ void stream_line_offer(struct rpc_stream *stream)
     struct line_offer offer;
     struct reason reason;
     char text[LINES_NAME_BYTES + 1 + WORD_TEXT_BYTES + 1];
-    if (line_offer(next_lines(stream->loop), work, &stream->line, &offer, &reason) != ERR_OK)
+    if (line_offer(next_lines(stream->loop), serve_line, &stream->line, &offer, &reason) != ERR_OK)
         return;
     int at = snprintf(text, sizeof text, "%s ", offer.name);
     for (size_t i = 0; i < sizeof offer.word; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, "%02x", offer.word[i]);
-    say(stream, LINE_KEY, text);
+    say_at_beginning(stream, LINE_KEY, text);
     stream->lined = true;
 }
 
@@ -123,7 +123,7 @@ static bool read_offer(struct slice text, struct line_offer *ret_offer)
 
 void stream_line_answered(struct rpc_stream *stream)
 {
-    const grpc_metadata *said = find(&stream->initial, LINE_KEY);
+    const grpc_metadata *said = find_said(&stream->initial, LINE_KEY);
     struct line_offer offer;
     struct reason reason;
     if (!stream->says || said == NULL ||
@@ -131,9 +131,9 @@ void stream_line_answered(struct rpc_stream *stream)
             (struct slice){GRPC_SLICE_START_PTR(said->value), GRPC_SLICE_LENGTH(said->value)},
             &offer))
         return;
-    stream->lined = true; /* first: work() may begin at once */
-    stream->lined =
-        line_connect(next_lines(stream->loop), &offer, work, &stream->line, &reason) == ERR_OK;
+    stream->lined = true; /* first: serve_line() may begin at once */
+    stream->lined = line_connect(next_lines(stream->loop), &offer, serve_line, &stream->line,
+                                 &reason) == ERR_OK;
 }
 
 /* ---- what the connection brings ---- */
@@ -481,7 +481,7 @@ static void close_line(struct rpc_stream *stream)
     stream_close(stream);
 }
 
-static enum line_state work(struct line *line)
+static enum line_state serve_line(struct line *line)
 {
     struct rpc_stream *stream = CONTAINER_OF(line, struct rpc_stream, line);
     bool over = is_over(stream); /* then all that came before is there */
