@@ -26,7 +26,7 @@ struct settings {
     char trace_out[513];
     char certs[513];
     bool insecure;
-    bool shared_memory;
+    bool network_only;
     uint32_t backend; /* enum kernels_backend */
     uint32_t device;
     char data[513];
@@ -74,9 +74,8 @@ static const struct config_field fields[] = {
              "empty: none"},
     {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, worker.crt and worker.key"},
     {AT(insecure), .type = CONFIG_BOOL, .initial = "false", .help = "no TLS; loopback only"},
-    {AT(shared_memory), .type = CONFIG_BOOL, .initial = "true",
-     .help = "weights, gradients and values pass through shared memory between this worker and "
-             "processes of the same user on its machine; false: over the network there, too"},
+    {AT(network_only), .type = CONFIG_BOOL, .initial = "false",
+     .help = "no shared memory with processes of the same user on this machine either"},
     {AT(backend), .type = CONFIG_NAME, .names = backends, .initial = "cpu",
      .help = "what computes"},
     {AT(device), .type = CONFIG_U32, .max = 1023, .initial = "0",
@@ -154,7 +153,7 @@ static enum err run(struct settings *settings, struct reason *reason)
         .memory_bytes = settings->memory > 0 ? settings->memory : memory_limit(),
         .act_ms = settings->act_ms,
         .identity = settings->insecure ? NULL : &identity,
-        .network_only = !settings->shared_memory,
+        .network_only = settings->network_only,
         .backend = (enum kernels_backend)settings->backend,
         .data_path = settings->data[0] == 0 ? NULL : settings->data,
         .leave_ms = settings->leave_ms,
