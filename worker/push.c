@@ -1,5 +1,7 @@
 #include "worker/push.h"
 
+#include "common/shared/shared_pool.h"
+
 size_t push_bytes(const struct push *push)
 {
     size_t bytes = 0;
@@ -30,7 +32,7 @@ enum err push_send(const struct executor *executor, const struct whole *whole,
 {
     size_t bytes = push_bytes(push);
     check(bytes > 0 && bytes <= WIRE_PAYLOAD_BYTES_MAX); /* the server refuses more */
-    struct counted *payload = counted_new(bytes);
+    struct counted *payload = shared_pool_counted(rpc_stream_pool(stream), bytes);
     if (payload == NULL)
         return ERR_NOMEM;
     encode_entries(executor, whole, model, push, payload->data);

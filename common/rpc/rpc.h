@@ -14,7 +14,7 @@
  * in callbacks, but not while holding a lock that a `released` function of a counted takes.
  *
  * Bytes. A received message lies in slices of the transport's memory, counted and never copied:
- * keep it by its reference. A sent message is a header, given away, and parts of counted memory.
+ * keep it by its reference. Through shared memory these are the sender's own, if they lie in its pool. A sent message is a header, given away, and parts of counted memory.
  * That memory is immutable from then on, and is released only when the transport no longer reads
  * it: that may be long after the message was sent, never before.
  *
@@ -66,6 +66,10 @@ enum err rpc_loop_new(const struct rpc_settings *settings, struct rpc_loop **ret
 /* After its servers and channels; waits for its threads. Every request must have been answered and
  * every reference to a stream, call or message dropped. */
 void rpc_loop_free(struct rpc_loop *loop);
+/* Where payloads lie that streams through shared memory need not copy (common/shared/shared_pool.h).
+ * NULL: there is no such memory, nor without a loop. Borrowed. */
+struct shared_pool;
+struct shared_pool *rpc_loop_pool(const struct rpc_loop *loop);
 
 /* ---- Messages: received bytes ---- */
 
@@ -74,6 +78,8 @@ void rpc_loop_free(struct rpc_loop *loop);
 struct rpc_message {
     atomic_uint references;
     uint32_t slice_count;
+    bool lent; /* the sender may still change what lies behind the first slice: copy it, then judge
+                  the copy */
     size_t bytes;
     void (*released)(struct rpc_message *message); /* by the last drop; the transport's */
     const struct slice *slices;
@@ -123,6 +129,8 @@ struct rpc_stream_events {
 struct rpc_stream *rpc_stream_ref(struct rpc_stream *stream);
 void rpc_stream_unref(struct rpc_stream *stream); /* NULL is fine */
 
+/* Its loop's. */
+struct shared_pool *rpc_stream_pool(const struct rpc_stream *stream);
 /* Whether its messages go through shared memory by now. Any thread. */
 bool rpc_stream_is_shared(struct rpc_stream *stream);
 

@@ -17,8 +17,9 @@
 
 enum {
     EVENTS_MAX = 64,
-    STRANGERS_MAX = 256,   /* that have connected and said nothing yet */
-    STRANGER_MS_MAX = 5000 /* for that long */
+    STRANGERS_MAX = 256,    /* that have connected and said nothing yet */
+    STRANGER_MS_MAX = 5000, /* for that long */
+    LAYOUT = 2              /* of the memory and of what goes through it: others have no lines */
 };
 
 /* Who has connected. */
@@ -27,8 +28,15 @@ struct stranger {
     uint64_t deadline_ns;
 };
 
+/* The link of a line that was closed, while the other side reads what was lent. */
+struct lender {
+    struct ring ring;
+    struct shared_link *link;
+};
+
 struct lines {
     struct shared_link_options options;
+    void (*returned)(void *item);
     char machine[LINES_MACHINE_BYTES];
     struct thread_mutex
         mutex; /* guards what follows, and each line's `offered`, `ready`, `closed` */
@@ -41,6 +49,7 @@ struct lines {
     struct thread thread;
     int poll, listener, waker; /* an epoll, a socket, an eventfd */
     struct stranger strangers[STRANGERS_MAX];
+    struct ring lenders;
 };
 
 /* ---- what is said of the machine ---- */
@@ -56,7 +65,8 @@ static void read_machine(char ret_text[static LINES_MACHINE_BYTES])
         bytes.bytes > 1 && bytes.bytes < sizeof boot && stat("/proc/self/ns/net", &space) == 0) {
         memcpy(boot, bytes.data, bytes.bytes);
         boot[strcspn(boot, "\n")] = 0;
-        snprintf(ret_text, LINES_MACHINE_BYTES, "%s-%llu", boot, (unsigned long long)space.st_ino);
+        snprintf(ret_text, LINES_MACHINE_BYTES, "%s-%llu-%d", boot,
+                 (unsigned long long)space.st_ino, LAYOUT);
     }
     buf_release(&bytes);
 }
@@ -70,11 +80,17 @@ static void wake_thread(const struct lines *lines)
     (void)written; /* a counter that is full wakes as well */
 }
 
-/* `what` tells whose news it is: a line, a stranger, or the address of the number of the file. */
+/* `what` tells whose news it is: a line, a lender, a stranger, or the address of the number of the
+ * file. */
 static bool watch(const struct lines *lines, int file, void *what)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
     return epoll_ctl(lines->poll, EPOLL_CTL_ADD, file, &event) == 0;
+}
+
+static void watch_no_more(const struct lines *lines, int file)
+{
+    (void)epoll_ctl(lines->poll, EPOLL_CTL_DEL, file, NULL);
 }
 
 static struct line *next_ready(struct lines *lines)
@@ -118,7 +134,7 @@ static void hear(struct lines *lines, struct stranger *stranger)
     struct shared_link *link = NULL;
     struct reason reason;
     int heard = stranger->socket;
-    (void)epoll_ctl(lines->poll, EPOLL_CTL_DEL, heard, NULL);
+    watch_no_more(lines, heard);
     stranger->socket = -1;
     if (shared_link_take(heard, &lines->options, time_now_ns(), &link, &reason) != ERR_OK)
         return; /* the other side sees that its socket has ended */
@@ -189,8 +205,76 @@ static bool is_stranger(const struct lines *lines, const void *what)
            (uintptr_t)what < (uintptr_t)(lines->strangers + STRANGERS_MAX);
 }
 
+/* ---- what was lent ---- */
+
+/* Whether all is back. */
+static bool is_back(const struct lines *lines, struct shared_link *link)
+{
+    bool ended = shared_link_ended(link);
+    while (ended || !shared_link_rests_lent(link)) {
+        void *item = shared_link_returned(link, ended);
+        if (item == NULL)
+            return true;
+        lines->returned(item);
+    }
+    return false;
+}
+
+static void let_go(struct lines *lines, struct shared_link *link)
+{
+    watch_no_more(lines, shared_link_socket(link)); /* it stays open while something is borrowed */
+    shared_link_free(link);
+}
+
+static void lender_free(struct lines *lines, struct lender *lender)
+{
+    ring_take(&lender->ring);
+    let_go(lines, lender->link);
+    free(lender);
+}
+
+/* Without memory for that, or a place to wait, what is out stays out. */
+static void lend_on(struct lines *lines, struct shared_link *link)
+{
+    struct lender *lender = malloc(sizeof *lender);
+    watch_no_more(lines, shared_link_socket(link));
+    if (lender == NULL || !watch(lines, shared_link_socket(link), lender)) {
+        free(lender);
+        return;
+    }
+    lender->link = link;
+    ring_add(&lines->lenders, &lender->ring);
+}
+
+static struct lender *lender_of(const struct lines *lines, const void *what)
+{
+    for (struct ring *ring = lines->lenders.behind; ring != &lines->lenders; ring = ring->behind)
+        if (RING_ITEM(ring, struct lender, ring) == what)
+            return RING_ITEM(ring, struct lender, ring);
+    return NULL;
+}
+
+static void hear_lender(struct lines *lines, struct lender *lender)
+{
+    shared_link_woken(lender->link);
+    if (is_back(lines, lender->link))
+        lender_free(lines, lender);
+}
+
+/* Nobody looks after the other side any more. */
+static void call_in(struct lines *lines, struct lender *lender)
+{
+    void *item;
+    while ((item = shared_link_returned(lender->link, true)) != NULL)
+        lines->returned(item);
+    lender_free(lines, lender);
+}
+
+/* ---- news ---- */
+
 static void take_news(struct lines *lines, void *what)
 {
+    struct lender *lender = lender_of(lines, what);
     uint64_t count;
     if (what == &lines->waker) {
         ssize_t got = read(lines->waker, &count, sizeof count);
@@ -199,6 +283,8 @@ static void take_news(struct lines *lines, void *what)
         accept_all(lines);
     } else if (is_stranger(lines, what)) {
         hear(lines, what);
+    } else if (lender != NULL) {
+        hear_lender(lines, lender);
     } else {
         struct line *line = what;
         shared_link_woken(line->link);
@@ -231,18 +317,21 @@ static void look_after_lines(void *argument)
 
 /* ---- life ---- */
 
-enum err lines_new(const struct shared_link_options *options, struct lines **ret_lines)
+enum err lines_new(const struct shared_link_options *options, void (*returned)(void *item),
+                   struct lines **ret_lines)
 {
     struct lines *lines = calloc(1, sizeof *lines);
     if (lines == NULL)
         return ERR_NOMEM;
     lines->options = *options;
+    lines->returned = returned;
     lines->poll = lines->listener = lines->waker = -1;
     for (uint32_t i = 0; i < STRANGERS_MAX; i++)
         lines->strangers[i].socket = -1;
     thread_mutex_init(&lines->mutex);
     ring_init(&lines->offered);
     ring_init(&lines->ready);
+    ring_init(&lines->lenders);
     read_machine(lines->machine);
     *ret_lines = lines;
     return ERR_OK;
@@ -275,6 +364,8 @@ void lines_free(struct lines *lines)
         wake_thread(lines);
         thread_join(&lines->thread);
     }
+    while (!ring_is_empty(&lines->lenders))
+        call_in(lines, RING_ITEM(lines->lenders.behind, struct lender, ring));
     for (uint32_t i = 0; i < STRANGERS_MAX; i++)
         close_file(&lines->strangers[i].socket);
     close_own(lines);
@@ -398,6 +489,10 @@ void line_close(struct line *line)
     ring_take(&line->offered);
     ring_take(&line->ready);
     thread_unlock(&lines->mutex);
-    shared_link_free(line->link);
+    struct shared_link *link = line->link;
     line->link = NULL;
+    if (link != NULL && is_back(lines, link))
+        let_go(lines, link);
+    else if (link != NULL)
+        lend_on(lines, link);
 }

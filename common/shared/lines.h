@@ -43,8 +43,10 @@ struct line {
     bool closed;
 };
 
-/* ERR_NOMEM. `options`: of all lines' links. */
-enum err lines_new(const struct shared_link_options *options, struct lines **ret_lines) MUST_USE;
+/* ERR_NOMEM. `options`: of all lines' links. `returned` gets what a line had lent when it was closed,
+ * as soon as it has come back: the lines' thread, or lines_free(). NULL: nobody lends. */
+enum err lines_new(const struct shared_link_options *options, void (*returned)(void *item),
+                   struct lines **ret_lines) MUST_USE;
 /* Every line was closed. Waits for the thread. NULL is fine. */
 void lines_free(struct lines *lines);
 /* A text that two processes share which can have a line: of one machine and network namespace. "":
@@ -62,7 +64,8 @@ enum err line_connect(struct lines *lines, const struct line_offer *offer,
 /* work() follows, once for any number of these before it begins. Any thread; a closed line ignores
  * it. */
 void line_kick(struct line *line);
-/* Ends the line, and frees its link. The lines' thread alone. */
+/* Ends the line, and frees its link, or keeps that until what was lent is back. The lines' thread
+ * alone. */
 void line_close(struct line *line);
 
 #endif

@@ -1,5 +1,6 @@
 #include "common/shared/shared_link.h"
 
+#include "common/shared/shared_loans.h"
 #include "common/shared/shared_ring.h"
 #include "common/time.h"
 
@@ -39,16 +40,21 @@ struct frame {
 /* The first page of the memory; the rings follow, in this order. */
 struct page {
     struct shared_positions ways[2]; /* from who connects, to who connects */
+    struct shared_returns returns[2];
 };
 
 struct shared_link {
     struct shared_link_options options;
+    atomic_uint references; /* the owner's, and one for each loan that is held */
     int socket;
     bool ended;
     struct page *page; /* mapped */
     size_t mapped_bytes;
     struct shared_ring out, in;
-    uint64_t out_left, out_pad; /* of the payload that is being written, and behind it */
+    struct shared_loans loans;      /* of this side */
+    struct shared_returns *returns; /* of what the other one lends */
+    struct slice lent;              /* its pool, mapped; {0}: not yet */
+    uint64_t out_left, out_pad;     /* of the payload that is being written, and behind it */
     uint64_t in_left, in_pad;
     uint64_t written_seen, read_seen; /* positions of the other side, when the last wait ended */
     _Alignas(LINE_BYTES) uint8_t header[LINE_BYTES + SHARED_LINK_HEADER_BYTES_MAX];
@@ -79,7 +85,12 @@ static enum err map(struct shared_link *link, int memory, uint64_t ring_bytes, b
     link->page = at;
     link->mapped_bytes = bytes;
     for (int way = 0; way < 2; way++) {
-        struct shared_ring *ring = (way == 0) == connects ? &link->out : &link->in;
+        bool out = (way == 0) == connects;
+        struct shared_ring *ring = out ? &link->out : &link->in;
+        if (out)
+            link->loans.returns = &link->page->returns[way];
+        else
+            link->returns = &link->page->returns[way];
         *ring = (struct shared_ring){&link->page->ways[way],
                                      (uint8_t *)at + PAGE_BYTES + (size_t)way * ring_bytes,
                                      ring_bytes, 0, 0};
@@ -108,17 +119,26 @@ static struct shared_link *link_over(int unix_socket, const struct shared_link_o
         return NULL;
     }
     *link = (struct shared_link){.options = *options, .socket = unix_socket};
+    atomic_init(&link->references, 1);
     return link;
+}
+
+static void drop(struct shared_link *link)
+{
+    if (atomic_fetch_sub_explicit(&link->references, 1, memory_order_acq_rel) != 1)
+        return;
+    if (link->page != NULL)
+        munmap(link->page, link->mapped_bytes);
+    if (link->lent.data != NULL)
+        munmap((void *)(uintptr_t)link->lent.data, link->lent.bytes);
+    close(link->socket);
+    free(link);
 }
 
 void shared_link_free(struct shared_link *link)
 {
-    if (link == NULL)
-        return;
-    if (link->page != NULL)
-        munmap(link->page, link->mapped_bytes);
-    close(link->socket);
-    free(link);
+    if (link != NULL)
+        drop(link);
 }
 
 /* Memory of that size, which keeps it. *ret_memory: close(). */
@@ -142,13 +162,12 @@ union control {
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-static enum err send_memory(int unix_socket, int memory, const struct shared_link_options *options,
-                            struct reason *reason)
+/* The file goes with the words. */
+static enum err send_file(int unix_socket, int file, const void *words, size_t bytes,
+                          struct reason *reason)
 {
-    struct hello hello = {.magic = hello_magic, .ring_bytes = options->ring_bytes};
-    memcpy(hello.word, options->word, sizeof hello.word);
     union control control = {.bytes = {0}};
-    struct iovec vector = {&hello, sizeof hello};
+    struct iovec vector = {(void *)(uintptr_t)words, bytes};
     struct msghdr message = {.msg_iov = &vector,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
@@ -156,11 +175,26 @@ static enum err send_memory(int unix_socket, int memory, const struct shared_lin
     struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof memory);
-    memcpy(CMSG_DATA(rights), &memory, sizeof memory);
-    if (sendmsg(unix_socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof hello)
+    rights->cmsg_len = CMSG_LEN(sizeof file);
+    memcpy(CMSG_DATA(rights), &file, sizeof file);
+    if (sendmsg(unix_socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)bytes)
         return io_error(reason, "handing over shared memory");
     return ERR_OK;
+}
+
+static enum err send_memory(int unix_socket, int memory, const struct shared_link_options *options,
+                            struct reason *reason)
+{
+    struct hello hello = {.magic = hello_magic, .ring_bytes = options->ring_bytes};
+    memcpy(hello.word, options->word, sizeof hello.word);
+    return send_file(unix_socket, memory, &hello, sizeof hello, reason);
+}
+
+/* With the first byte that wakes the other side. If it cannot be sent, nothing is lent. */
+static enum err send_pool(const struct shared_link *link, struct reason *reason)
+{
+    const struct shared_pool *pool = link->options.pool;
+    return pool == NULL ? ERR_OK : send_file(link->socket, shared_pool_file(pool), "", 1, reason);
 }
 
 static enum err offer(struct shared_link *link, struct reason *reason)
@@ -171,6 +205,8 @@ static enum err offer(struct shared_link *link, struct reason *reason)
     enum err err = map(link, memory, link->options.ring_bytes, true, reason);
     if (err == ERR_OK)
         err = send_memory(link->socket, memory, &link->options, reason);
+    if (err == ERR_OK)
+        err = send_pool(link, reason);
     close(memory);
     return err;
 }
@@ -216,7 +252,7 @@ static enum err wait_readable(int unix_socket, uint64_t deadline_ns, const char 
     }
 }
 
-/* What came with the hello; -1: no file, or more than one. */
+/* What came with the words; -1: no file, or more than one, which may have come all the same. */
 static int file_of(struct msghdr *message)
 {
     struct cmsghdr *rights = CMSG_FIRSTHDR(message);
@@ -285,6 +321,8 @@ enum err shared_link_take(int take_socket, const struct shared_link_options *opt
         err = wait_readable(link->socket, deadline_ns, "taking shared memory", reason);
     if (err == ERR_OK)
         err = receive_memory(link, reason);
+    if (err == ERR_OK)
+        err = send_pool(link, reason);
     if (err != ERR_OK)
         shared_link_free(link);
     else
@@ -540,6 +578,57 @@ void shared_link_took(struct shared_link *link, size_t count)
     wake(link, &link->in.positions->writer_sleeps);
 }
 
+/* ---- lend ---- */
+
+bool shared_link_may_lend(const struct shared_link *link)
+{
+    return shared_loans_may(&link->loans);
+}
+
+uint32_t shared_link_lend(struct shared_link *link, void *item)
+{
+    return shared_loans_lend(&link->loans, item);
+}
+
+void *shared_link_returned(struct shared_link *link, bool all)
+{
+    return shared_loans_next(&link->loans, all);
+}
+
+bool shared_link_rests_lent(struct shared_link *link)
+{
+    atomic_store(&link->loans.returns->sleeps, 1);
+    atomic_thread_fence(memory_order_seq_cst); /* the word before the look; see wake() */
+    return link->loans.count > 0 && !shared_loans_are_back(&link->loans);
+}
+
+enum err shared_link_borrow(struct shared_link *link, uint64_t number, struct reason *reason)
+{
+    if (number >= SHARED_LOANS_MAX || link->lent.data == NULL)
+        return reason_set(reason, ERR_MALFORMED, "loan %" PRIu64 ", which nobody makes", number);
+    atomic_fetch_add_explicit(&link->references, 1, memory_order_relaxed);
+    return ERR_OK;
+}
+
+void shared_link_give_back(struct shared_link *link, uint32_t number)
+{
+    shared_returns_give(link->returns, number);
+    wake(link, &link->returns->sleeps);
+    drop(link);
+}
+
+enum err shared_link_borrowed(const struct shared_link *link, uint64_t offset, uint64_t bytes,
+                              struct slice *ret_bytes, struct reason *reason)
+{
+    if (offset > link->lent.bytes || bytes > link->lent.bytes - offset)
+        return reason_set(reason, ERR_MALFORMED,
+                          "a loan of %" PRIu64 " bytes from %" PRIu64
+                          " on, outside of the sender's memory",
+                          bytes, offset);
+    *ret_bytes = (struct slice){link->lent.data + offset, (size_t)bytes};
+    return ERR_OK;
+}
+
 /* ---- wait ---- */
 
 static bool has_news(struct shared_link *const *links, uint32_t count)
@@ -588,11 +677,29 @@ static void say_sleeps(struct shared_link *const *links, uint32_t count, unsigne
     atomic_thread_fence(memory_order_seq_cst); /* before the positions are looked at again */
 }
 
+/* Who cannot have it is lent nothing. */
+static void take_pool(struct shared_link *link, int file)
+{
+    struct reason reason;
+    if (link->lent.data == NULL && shared_pool_map(file, &link->lent, &reason) == ERR_OK)
+        atomic_store_explicit(&link->returns->accepts, 1, memory_order_relaxed);
+    close(file);
+}
+
 /* The socket's end is the link's. */
 void shared_link_woken(struct shared_link *link)
 {
     uint8_t bytes[256];
-    ssize_t got = recv(link->socket, bytes, sizeof bytes, MSG_DONTWAIT);
+    union control control;
+    struct iovec vector = {bytes, sizeof bytes};
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    ssize_t got = recvmsg(link->socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    int file = got > 0 ? file_of(&message) : -1;
+    if (file >= 0)
+        take_pool(link, file);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
         link->ended = true;
 }

@@ -13,14 +13,16 @@
  * call reads or writes outside of the rings. A message is at most `payload_bytes_max` long; what a
  * sender is ahead of its receiver by is at most a ring.
  *
+ * What lies in a sender's pool (shared_pool.h) need not go through the ring: the sender lends it, and a
+ * message of the caller's says where it lies. It stays as it is until the receiver gives it back or is
+ * gone, also when the link was freed meanwhile.
+ *
  * Calls on a link never wait, but those that have a deadline. One thread at a time; one may send while
  * another one receives, if nobody calls shared_link_wait(). */
 #ifndef ROOST_COMMON_SHARED_SHARED_LINK_H
 #define ROOST_COMMON_SHARED_SHARED_LINK_H
 
-#include "common/buf.h"
-
-#include <stdbool.h>
+#include "common/shared/shared_pool.h"
 
 enum {
     SHARED_LINK_HEADER_BYTES_MAX = 448,
@@ -37,6 +39,7 @@ struct shared_link_options {
     uint64_t payload_bytes_max;
     uint32_t spins;                       /* looks before a wait sleeps; 0: none */
     uint8_t word[SHARED_LINK_WORD_BYTES]; /* what the side that connects says with the memory */
+    struct shared_pool *pool;             /* from which this side lends; borrowed, may be NULL */
 };
 
 /* ---- begin and end ---- */
@@ -60,7 +63,9 @@ enum err shared_link_take(int take_socket, const struct shared_link_options *opt
                           struct reason *reason) MUST_USE;
 /* What the side that connected said. */
 const uint8_t *shared_link_word(const struct shared_link *link);
-void shared_link_free(struct shared_link *link); /* NULL is fine; what was not read is lost */
+/* What was not read is lost; what was borrowed stays until it is given back, and the link with it. Of
+ * a sender nothing may be out but what it no longer cares for. NULL is fine. */
+void shared_link_free(struct shared_link *link);
 
 /* ---- send ---- */
 
@@ -84,6 +89,26 @@ enum err shared_link_next(struct shared_link *link, struct slice *ret_header,
 enum err shared_link_look(struct shared_link *link, struct slice *ret_bytes,
                           struct reason *reason) MUST_USE;
 void shared_link_took(struct shared_link *link, size_t count);
+
+/* ---- lend ---- */
+
+/* The other side has the memory of the pool, and not too many loans are out. The side that sends. */
+bool shared_link_may_lend(const struct shared_link *link);
+/* One loan, of any bytes of the pool: its number, below SHARED_LOANS_MAX. */
+uint32_t shared_link_lend(struct shared_link *link, void *item);
+/* The item of a loan that came back, or of any with `all`. NULL: there is none. */
+void *shared_link_returned(struct shared_link *link, bool all);
+/* Some are out, and none of them has come back: the socket will become readable when one does. */
+bool shared_link_rests_lent(struct shared_link *link);
+
+/* A loan of the other side: the link stays until it is given back, once, by any thread, when nobody
+ * reads its bytes any more. ERR_MALFORMED: no such number. The side that receives. */
+enum err shared_link_borrow(struct shared_link *link, uint64_t number,
+                            struct reason *reason) MUST_USE;
+void shared_link_give_back(struct shared_link *link, uint32_t number);
+/* Where bytes of the other side's pool lie, which it may still change. ERR_MALFORMED: not in it. */
+enum err shared_link_borrowed(const struct shared_link *link, uint64_t offset, uint64_t bytes,
+                              struct slice *ret_bytes, struct reason *reason) MUST_USE;
 
 /* ---- wait ---- */
 

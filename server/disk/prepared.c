@@ -210,6 +210,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
             chunks[count++] = prepared->chunks[i];
     struct shard_config config = prepare_config(&prepared->spec);
     config.kernels = about->kernels;
+    config.pool = about->pool;
     config.generation = prepared->generation;
     config.boot = about->boot;
     config.term = prepared->term;

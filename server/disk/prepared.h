@@ -50,6 +50,7 @@ static inline uint32_t prepared_thread(uint32_t chunk, uint32_t thread_count)
 
 struct prepared_shard {
     const struct kernels *kernels;
+    struct shared_pool *pool;
     uint64_t boot;
     uint32_t thread, thread_count;
 };

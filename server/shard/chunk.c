@@ -49,7 +49,7 @@ static enum err take_memory(const struct chunk_store *store, struct chunk *chunk
         chunk->seals == NULL || chunk->waiting == NULL)
         return ERR_NOMEM;
     TRY(take_values(store, chunk));
-    return published_init(&chunk->published, store->open_steps,
+    return published_init(&chunk->published, store->pool, store->open_steps,
                           (size_t)chunk->spec.n * codec_bytes(chunk->codec));
 }
 
@@ -174,6 +174,7 @@ enum err chunk_store_init(struct chunk_store *store, const struct shard_config *
                           uint32_t weights_max)
 {
     *store = (struct chunk_store){.kernels = config->kernels,
+                                  .pool = config->pool,
                                   .optimizer = config->optimizer,
                                   .slots = config->slots,
                                   .name_places = names_places(config->slots, config->audited),

@@ -51,6 +51,7 @@ struct chunk {
 
 struct chunk_store {
     const struct kernels *kernels;
+    struct shared_pool *pool;
     struct spec_optimizer optimizer;
     uint32_t slots;
     uint32_t name_places; /* names_places() */

@@ -1,9 +1,10 @@
 /* A ring of counted copies and a spare. */
 #include "server/shard/published.h"
 
-enum err published_init(struct published *published, uint32_t versions, size_t bytes)
+enum err published_init(struct published *published, struct shared_pool *pool, uint32_t versions,
+                        size_t bytes)
 {
-    *published = (struct published){.versions = versions, .bytes = bytes};
+    *published = (struct published){.pool = pool, .versions = versions, .bytes = bytes};
     published->ring = calloc(versions, sizeof *published->ring);
     return published->ring == NULL ? ERR_NOMEM : ERR_OK;
 }
@@ -32,7 +33,7 @@ enum err published_next(struct published *published, uint64_t version, void **re
         if (is_free(copy)) {
             published->spare = *place;
         } else {
-            copy = counted_new(published->bytes);
+            copy = shared_pool_counted(published->pool, published->bytes);
             if (copy == NULL)
                 return ERR_NOMEM;
             if (*place != NULL) {

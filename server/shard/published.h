@@ -7,20 +7,19 @@
 #ifndef ROOST_SERVER_SHARD_PUBLISHED_H
 #define ROOST_SERVER_SHARD_PUBLISHED_H
 
-#include "common/buf.h"
-#include "common/err.h"
-
-#include <stdbool.h>
+#include "common/shared/shared_pool.h"
 
 struct published {
-    uint32_t versions;     /* readable at a time: delay + 1 */
-    size_t bytes;          /* of a copy */
-    struct counted **ring; /* version v at v % versions; NULL: not there */
-    struct counted *spare; /* may be NULL */
+    struct shared_pool *pool; /* borrowed; NULL: copies are on the heap */
+    uint32_t versions;        /* readable at a time: delay + 1 */
+    size_t bytes;             /* of a copy */
+    struct counted **ring;    /* version v at v % versions; NULL: not there */
+    struct counted *spare;    /* may be NULL */
 };
 
 /* ERR_NOMEM. */
-enum err published_init(struct published *published, uint32_t versions, size_t bytes) MUST_USE;
+enum err published_init(struct published *published, struct shared_pool *pool, uint32_t versions,
+                        size_t bytes) MUST_USE;
 void published_release(struct published *published); /* {0} is fine */
 
 /* The memory for `version`, which takes the place of `version - versions`. ERR_NOMEM: nothing

@@ -20,9 +20,17 @@ static void copy_f32_uncached(const struct kernels *kernels, float *out, const v
 
 typedef void values_fn(const struct kernels *kernels, float *out, const void *bytes, int64_t n);
 
-/* What is read twice, for the sum and for the digest, is read in runs that stay in the smallest
- * cache. */
+/* What is read twice, for the sum and for the digest, is copied before, in runs that stay in the
+ * smallest cache: who sent it may still change it (rpc_message), and what is added and what the digest
+ * is of are the same bytes. */
 enum { DIGEST_RUN_VALUES = 2048 };
+
+static const uint8_t *copy_run(const uint8_t *values, size_t bytes,
+                               uint8_t ret_run[static DIGEST_RUN_VALUES * sizeof(float)])
+{
+    memcpy(ret_run, values, bytes);
+    return ret_run;
+}
 
 /* Gives the next n values to `use`, in runs that lie together. */
 static void use_values(const struct reduce_values *from, const struct kernels *kernels,
@@ -31,9 +39,12 @@ static void use_values(const struct reduce_values *from, const struct kernels *k
     size_t size = codec_bytes(from->codec);
     while (n > 0) {
         uint8_t value[8];
+        _Alignas(64) uint8_t run_bytes[DIGEST_RUN_VALUES * sizeof(float)];
         const uint8_t *values;
         uint32_t run_max = from->digest != NULL && n > DIGEST_RUN_VALUES ? DIGEST_RUN_VALUES : n;
         size_t run = cursor_values(from->cursor, size, run_max, value, &values);
+        if (from->digest != NULL)
+            values = copy_run(values, run * size, run_bytes);
         use(kernels, out, values, (int64_t)run);
         if (from->digest != NULL)
             digest_keyed_add(from->digest, (struct slice){values, run * size});

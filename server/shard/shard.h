@@ -107,6 +107,7 @@ struct shard_chunk {
 
 struct shard_config {
     const struct kernels *kernels; /* borrowed for the shard's life */
+    struct shared_pool *pool;      /* where published copies lie; NULL: on the heap. Borrowed */
     uint64_t generation;
     uint64_t boot;
     uint64_t term;    /* of the coordinator that prepared it */

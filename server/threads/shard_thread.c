@@ -312,7 +312,11 @@ static void say_beginning(struct shard_thread *thread)
 static void handle_prepare(struct shard_thread *thread, struct prepared *take_prepared)
 {
     const struct shard_thread_config *config = &thread->config;
-    struct prepared_shard about = {config->kernels, config->boot, config->index, config->count};
+    const struct prepared_shard about = {.kernels = config->kernels,
+                                         .pool = config->pool,
+                                         .boot = config->boot,
+                                         .thread = config->index,
+                                         .thread_count = config->count};
     struct reason reason = {{0}};
     forget_shard(thread);
     order_writer_wait(config->order_writer, take_prepared->generation);

@@ -321,6 +321,7 @@ static enum err start_threads(struct shards *shards)
     struct shard_thread_config thread = {.count = count,
                                          .boot = config->boot,
                                          .kernels = shards->kernels,
+                                         .pool = rpc_loop_pool(config->loop),
                                          .logger = config->logger,
                                          .cut_writer = shards->cut_writer,
                                          .order_writer = shards->order_writer,

@@ -5,11 +5,13 @@
  * One worker, one server, each a fresh process, 64 MiB of chunks (an mlp of 4096 x 4096 and what
  * belongs to it). A pass pushes one slot of every chunk, or pulls every chunk once. Slots are added
  * up in tree order: of two, one is copied from the received slices and one added, and every second
- * makes a pair of sums; the limit adds each into one array. Weights are sent from the published
+ * makes a pair of sums; the limit adds each into one array. Each message's gradients are copied into a
+ * payload, as a worker's encoding does. Weights are sent from the published
  * copies and copied into the worker's array. THREADS: polling threads of each process; 0: one per
  * core. CASE: only that one, e.g. "push tls". Nothing is applied in the timed part. */
 #include "common/arena.h"
 #include "common/model/model.h"
+#include "common/shared/shared_pool.h"
 #include "common/thread.h"
 #include "common/time.h"
 #include "server/member/proof.h"
@@ -120,13 +122,14 @@ static unsigned serve(const void *context)
     struct reason reason = {{0}};
     thread_mutex_init(&serving.lock);
     thread_cond_init(&serving.changed);
+    struct rpc_loop *loop = rounds_loop(about);
     struct shards_config config = {.threads = 1,
                                    .boot = BOOT,
+                                   .loop = loop,
                                    .logger = &silent,
                                    .report = on_report,
                                    .owner = &serving,
                                    .failed = on_failed};
-    struct rpc_loop *loop = rounds_loop(about);
     if (shards_new(&config, &serving.shards, &reason) != ERR_OK)
         fprintf(stderr, "%s\n", reason.text);
     prepare(&serving, about->passes);
@@ -229,8 +232,12 @@ static void send_push(struct worker *worker, uint64_t id)
                                         .ticket_count = 1,
                                         .tickets = &ticket},
                                .payload_bytes = group->bytes};
-    struct rpc_part part = {worker->tensor, group->offset, group->bytes};
+    struct counted *payload = shared_pool_counted(rpc_stream_pool(worker->stream), group->bytes);
+    check(payload != NULL);
+    memcpy(payload->data, worker->tensor->data + group->offset, group->bytes);
+    struct rpc_part part = {payload, 0, group->bytes};
     send_message(worker, &message, &part);
+    counted_unref(payload);
 }
 
 static void send_pull(struct worker *worker, uint64_t id, uint64_t version, struct group group)

@@ -1,5 +1,7 @@
-/* Plain sockets and OpenSSL: as little as can be between the bytes and the wire. */
+/* Plain sockets, OpenSSL, a ring: as little as can be between the bytes and the wire. */
 #include "tests/bench/limit.h"
+
+#include "tests/bench/limit_ring.h"
 
 #include "common/thread.h"
 
@@ -51,7 +53,8 @@ void limit_sink_take(struct limit_sink *sink, const uint8_t *data, size_t bytes)
 
 struct connection {
     int file;
-    SSL *tls; /* NULL: none */
+    SSL *tls;                /* NULL: none */
+    struct limit_ring *ring; /* of tensors; NULL: none */
 };
 
 static void connection_send(struct connection *connection, const uint8_t *data, size_t bytes)
@@ -121,9 +124,32 @@ static void send_tensor(struct connection *connection, const struct limit_config
 {
     for (size_t at = 0; at < config->tensor_bytes; at += config->receive_bytes) {
         size_t left = config->tensor_bytes - at;
-        connection_send(connection, tensor + at,
-                        left < config->receive_bytes ? left : config->receive_bytes);
+        size_t bytes = left < config->receive_bytes ? left : config->receive_bytes;
+        if (connection->ring != NULL)
+            limit_ring_write(connection->ring, tensor + at, bytes);
+        else
+            connection_send(connection, tensor + at, bytes);
     }
+}
+
+/* What comes through the ring is used where it lies. */
+static size_t take_from_ring(struct limit_ring *ring, struct limit_sink *sink)
+{
+    const uint8_t *there;
+    size_t bytes = limit_ring_look(ring, &there);
+    limit_sink_take(sink, there, bytes);
+    limit_ring_took(ring, bytes);
+    return bytes;
+}
+
+static size_t take_from_socket(struct connection *connection, const struct limit_config *config,
+                               uint8_t *block, struct limit_sink *sink)
+{
+    size_t left = config->tensor_bytes - sink->bytes;
+    size_t got = connection_receive(connection, block,
+                                    left < config->receive_bytes ? left : config->receive_bytes);
+    limit_sink_take(sink, block, got);
+    return got;
 }
 
 static bool receive_tensor(struct connection *connection, const struct limit_config *config,
@@ -133,12 +159,10 @@ static bool receive_tensor(struct connection *connection, const struct limit_con
                                   config->direction == LIMIT_PUSH ? (float *)(void *)tensor : NULL,
                               .copy = config->direction == LIMIT_PULL ? tensor : NULL};
     while (sink.bytes < config->tensor_bytes) {
-        size_t left = config->tensor_bytes - sink.bytes;
-        size_t got = connection_receive(
-            connection, block, left < config->receive_bytes ? left : config->receive_bytes);
+        size_t got = connection->ring != NULL ? take_from_ring(connection->ring, &sink)
+                                              : take_from_socket(connection, config, block, &sink);
         if (got == 0)
             return false;
-        limit_sink_take(&sink, block, got);
     }
     return true;
 }
@@ -153,8 +177,14 @@ static uint8_t *tensor_new(size_t bytes)
     return tensor;
 }
 
-struct serving {
+/* What the two processes of a run are made with. */
+struct limit_run {
     const struct limit_config *config;
+    struct limit_ring *ring; /* NULL: none */
+};
+
+struct serving {
+    const struct limit_run *run;
     int listener;
     struct thread thread;
 };
@@ -163,10 +193,11 @@ struct serving {
 static void serve(void *argument)
 {
     struct serving *serving = argument;
-    const struct limit_config *config = serving->config;
+    const struct limit_config *config = serving->run->config;
     int file = accept(serving->listener, NULL, NULL);
     check(file >= 0);
     struct connection connection = connection_of(file, config->server, true);
+    connection.ring = serving->run->ring;
     uint8_t *tensor = tensor_new(config->tensor_bytes), *block = malloc(config->receive_bytes);
     uint8_t byte = 0;
     while (connection_receive(&connection, &byte, 1) == 1) {
@@ -183,7 +214,7 @@ static void serve(void *argument)
 static unsigned serve_start(const void *context)
 {
     static struct serving serving; /* of this process, which does nothing else */
-    serving = (struct serving){.config = context, .listener = socket(AF_INET, SOCK_STREAM, 0)};
+    serving = (struct serving){.run = context, .listener = socket(AF_INET, SOCK_STREAM, 0)};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
     check(bind(serving.listener, (struct sockaddr *)&address, bytes) == 0);
@@ -207,13 +238,15 @@ static void client_pass(struct connection *connection, const struct limit_config
 
 static void measure(const void *context, const struct pair_link *link, struct pair_result *result)
 {
-    const struct limit_config *config = context;
+    const struct limit_run *run = context;
+    const struct limit_config *config = run->config;
     int file = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)link->port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     check(connect(file, (struct sockaddr *)&address, sizeof address) == 0);
     struct connection connection = connection_of(file, config->client, false);
+    connection.ring = run->ring;
     uint8_t *tensor = tensor_new(config->tensor_bytes), *block = malloc(config->receive_bytes);
     client_pass(&connection, config, block, tensor);
     struct pair_clock clock = pair_clock_start(link);
@@ -229,8 +262,11 @@ static void measure(const void *context, const struct pair_link *link, struct pa
 
 enum err limit_run(const struct limit_config *config, struct pair_result *ret_result)
 {
-    struct pair_config pair = {.serve = serve_start, .measure = measure, .context = config};
-    return pair_run(&pair, ret_result);
+    const struct limit_run run = {config, config->ring ? limit_ring_new() : NULL};
+    const struct pair_config pair = {.serve = serve_start, .measure = measure, .context = &run};
+    enum err err = pair_run(&pair, ret_result);
+    limit_ring_free(run.ring);
+    return err;
 }
 
 void limit_congestion_control(char ret_name[static 16])

@@ -1,5 +1,6 @@
-/* The limits that push and pull are compared with: the same bytes over a plain socket, or a socket
- * with OpenSSL's TLS 1.3, with the same work on arrival, one thread at each end, two processes. */
+/* The limits that push and pull are compared with: the same bytes over a plain socket, a socket with
+ * OpenSSL's TLS 1.3, or a ring in shared memory, with the same work on arrival, one thread at each end,
+ * two processes. */
 #ifndef ROOST_TESTS_BENCH_LIMIT_H
 #define ROOST_TESTS_BENCH_LIMIT_H
 
@@ -20,6 +21,7 @@ struct limit_config {
     unsigned passes;                            /* timed; one more before to warm up */
     size_t receive_bytes;                       /* asked for at a time */
     const struct tls_identity *server, *client; /* NULL: no TLS */
+    bool ring; /* the bytes go through one; words go over a socket */
 };
 
 /* One run of it, in two fresh processes. */

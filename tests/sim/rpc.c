@@ -757,6 +757,19 @@ void rpc_loop_free(struct rpc_loop *loop)
     free(loop);
 }
 
+/* Messages of the simulator are copied by nobody. */
+struct shared_pool *rpc_loop_pool(const struct rpc_loop *loop)
+{
+    (void)loop;
+    return NULL;
+}
+
+struct shared_pool *rpc_stream_pool(const struct rpc_stream *stream)
+{
+    (void)stream;
+    return NULL;
+}
+
 enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_server **ret_server,
                         struct reason *reason)
 {

@@ -6,10 +6,18 @@
 #include "common/time.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum { WAIT_MS = 10000 };
 
 static const struct shared_link_options options = {.ring_bytes = 4096, .payload_bytes_max = 4096};
+static atomic_uint returned_count;
+
+static void count_returned(void *item)
+{
+    (void)item;
+    atomic_fetch_add(&returned_count, 1);
+}
 
 struct end {
     struct line line;
@@ -20,6 +28,7 @@ struct end {
 };
 
 struct lines_fixture {
+    struct shared_pool *pool;
     struct lines *here, *there;
     struct end server, client;
     struct line_offer offer;
@@ -76,8 +85,12 @@ static void lines_set_up(struct lines_fixture *f)
     thread_mutex_init(&f->mutex);
     thread_cond_init(&f->changed);
     f->server.f = f->client.f = f;
-    assert_int_equal(lines_new(&options, &f->here), ERR_OK);
-    assert_int_equal(lines_new(&options, &f->there), ERR_OK);
+    struct shared_link_options own = options;
+    assert_int_equal(shared_pool_new(&f->pool, &f->reason), ERR_OK);
+    own.pool = f->pool;
+    atomic_store(&returned_count, 0);
+    assert_int_equal(lines_new(&options, NULL, &f->here), ERR_OK);
+    assert_int_equal(lines_new(&own, count_returned, &f->there), ERR_OK);
     assert_int_equal(line_offer(f->here, work, &f->server.line, &f->offer, &f->reason), ERR_OK);
 }
 
@@ -98,6 +111,7 @@ static void lines_tear_down(struct lines_fixture *f)
     end_line(f, &f->client);
     lines_free(f->here);
     lines_free(f->there);
+    shared_pool_free(f->pool);
     thread_cond_release(&f->changed);
     thread_mutex_release(&f->mutex);
 }
@@ -182,6 +196,64 @@ TEST_F(a_line_that_waits_is_left_alone_until_it_is_kicked, lines)
     wait_until(f, NULL, &f->server.read, 1);
 }
 
+/* ---- what was lent when the line ended ---- */
+
+/* The client lends one thing, which the server borrows, and closes its line. */
+static struct shared_link *lend_and_close(struct lines_fixture *f)
+{
+    struct shared_link *reader;
+    connect_client(f);
+    reader = f->server.line.link;
+    for (uint32_t ms = 0; !shared_link_may_lend(f->client.line.link); ms++) {
+        assert_true(ms < WAIT_MS);
+        usleep(1000);
+    }
+    uint32_t loan = shared_link_lend(f->client.line.link, f);
+    assert_int_equal(loan, 0);
+    assert_int_equal(shared_link_borrow(reader, loan, &f->reason), ERR_OK);
+    end_line(f, &f->client);
+    assert_int_equal(atomic_load(&returned_count), 0);
+    return reader;
+}
+
+static void wait_returned(void)
+{
+    for (uint32_t ms = 0; atomic_load(&returned_count) == 0; ms++) {
+        assert_true(ms < WAIT_MS);
+        usleep(1000);
+    }
+}
+
+TEST_F(a_loan_outlives_both_lines, lines)
+{
+    struct shared_link *reader = lend_and_close(f);
+    end_line(f, &f->server);
+    assert_int_equal(atomic_load(&returned_count), 0);
+    shared_link_give_back(reader, 0);
+    wait_returned();
+}
+
+TEST_F(a_loan_that_comes_back_after_the_line_s_end_is_noticed, lines)
+{
+    struct shared_link *reader = lend_and_close(f);
+    shared_link_give_back(reader, 0);
+    wait_returned();
+}
+
+TEST_F(a_loan_that_nobody_borrowed_ends_with_the_other_side, lines)
+{
+    connect_client(f);
+    for (uint32_t ms = 0; !shared_link_may_lend(f->client.line.link); ms++) {
+        assert_true(ms < WAIT_MS);
+        usleep(1000);
+    }
+    assert_int_equal(shared_link_lend(f->client.line.link, f), 0);
+    end_line(f, &f->client);
+    assert_int_equal(atomic_load(&returned_count), 0);
+    end_line(f, &f->server);
+    wait_returned();
+}
+
 TEST_F(processes_of_one_machine_have_the_same_name_for_it, lines)
 {
     assert_true(strlen(lines_machine(f->here)) > 36);
@@ -191,6 +263,6 @@ TEST_F(processes_of_one_machine_have_the_same_name_for_it, lines)
 TEST(without_a_line_there_is_no_thread)
 {
     struct lines *lines = NULL;
-    assert_int_equal(lines_new(&options, &lines), ERR_OK);
+    assert_int_equal(lines_new(&options, NULL, &lines), ERR_OK);
     lines_free(lines);
 }

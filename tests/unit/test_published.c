@@ -16,7 +16,7 @@ static struct counted *publish(struct published *published, uint64_t version)
 TEST(a_copy_that_nobody_holds_is_written_again)
 {
     scoped(published_release) struct published published;
-    assert_int_equal(published_init(&published, 1, BYTES), ERR_OK);
+    assert_int_equal(published_init(&published, NULL, 1, BYTES), ERR_OK);
     struct counted *first = publish(&published, 1);
     assert_ptr_equal(publish(&published, 2), first);
 }
@@ -24,7 +24,7 @@ TEST(a_copy_that_nobody_holds_is_written_again)
 TEST(of_two_copies_that_are_held_the_older_is_freed_with_its_last_reference)
 {
     scoped(published_release) struct published published;
-    assert_int_equal(published_init(&published, 1, BYTES), ERR_OK);
+    assert_int_equal(published_init(&published, NULL, 1, BYTES), ERR_OK);
     struct counted *first = counted_ref(publish(&published, 1));
     struct counted *second = counted_ref(publish(&published, 2));
     struct counted *third = publish(&published, 3);

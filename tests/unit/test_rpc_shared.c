@@ -4,8 +4,9 @@
 #include "tests/unit/test_rpc_stream.c" /* and its main() */
 
 #include "common/rpc/grpc/stream.h"
+#include "common/shared/shared_pool.h"
 
-enum { NUMBERED = 40 };
+enum { NUMBERED = 40, SHARED_LOANS = 256 };
 
 /* The client's end has the memory, too, when the first message has come back through it. */
 static void wait_shared(struct stream_fixture *world)
@@ -49,6 +50,88 @@ TEST_F(a_client_without_shared_memory_keeps_its_connection, stream)
     rpc_stream_unref(stream);
     rpc_channel_free(channel);
     rpc_loop_free(loop);
+}
+
+/* ---- what is lent ---- */
+
+/* From the pool, with the bytes that receive() wants. */
+static struct counted *payload_new(const struct stream_fixture *world, uint8_t first)
+{
+    struct counted *payload = shared_pool_counted(rpc_loop_pool(world->loop), MESSAGE_BYTES);
+    assert_non_null(payload);
+    for (size_t i = 0; i < payload->bytes; i++)
+        payload->data[i] = (uint8_t)(first + i * 7);
+    return payload;
+}
+
+static void send_payload(struct stream_fixture *world, uint8_t first)
+{
+    struct buf header = {0};
+    struct counted *payload = payload_new(world, first);
+    struct rpc_part parts[2] = {{payload, 0, 100}, {payload, 100, payload->bytes - 100}};
+    assert_int_equal(buf_append(&header, "0123456789", 10), ERR_OK);
+    assert_int_equal(rpc_stream_send(world->stream, RPC_NORMAL, &header, parts, 2), ERR_OK);
+    counted_unref(payload);
+}
+
+/* Until the server has the client's memory. */
+static void wait_lent(struct stream_fixture *world)
+{
+    bool accepts = false;
+    wait_shared(world);
+    for (uint32_t ms = 0; !accepts; ms++) {
+        assert_true(ms < 5000);
+        usleep(1000);
+        thread_lock(&world->stream->lock);
+        accepts = shared_link_may_lend(world->stream->line.link);
+        thread_unlock(&world->stream->lock);
+    }
+}
+
+TEST_F(what_lies_in_the_pool_comes_as_it_is, stream, .path = "/test.T/Echo")
+{
+    wait_lent(f);
+    unsigned before = tally_of(&f->tally, RECEIVED);
+    size_t bytes = f->bytes;
+    for (unsigned i = 0; i < MESSAGES; i++) {
+        if (i >= 4)
+            tally_wait(&f->tally, RECEIVED, before + i - 3);
+        send_payload(f, 0);
+    }
+    tally_wait(&f->tally, RECEIVED, before + MESSAGES);
+    assert_int_equal(f->bytes - bytes, (size_t)MESSAGES * (MESSAGE_BYTES + 10));
+    assert_int_equal(f->wrong_bytes, 0);
+}
+
+/* The stream of test.T/Keep changes to shared memory by itself. */
+static void wait_kept(struct stream_fixture *world)
+{
+    for (unsigned kept = 1; world->kept == NULL || !world->kept->lent; kept++) {
+        assert_true(kept < 1000);
+        rpc_message_unref(world->kept);
+        world->kept = NULL;
+        send_payload(world, 0);
+        tally_wait(&world->tally, RECEIVED, kept);
+    }
+}
+
+/* Else a receiver would read what the sender writes next. */
+TEST_F(what_is_lent_stays_as_it_is_when_the_stream_ends, stream, .path = "/test.T/Keep")
+{
+    enum { OTHERS = 8 };
+    struct counted *others[OTHERS];
+    wait_kept(f);
+    const uint8_t *kept = f->kept->slices[2].data;
+    rpc_stream_cancel(f->stream);
+    tally_wait(&f->tally, CLOSED, 1);
+    tally_wait(&f->tally, SERVER_CLOSED, 1);
+    for (unsigned i = 0; i < OTHERS; i++)
+        others[i] = payload_new(f, 99);
+    assert_memory_equal(f->kept->slices[0].data, "0123456789", 10);
+    for (size_t i = 0; i < f->kept->slices[2].bytes; i++)
+        assert_int_equal(kept[i], (uint8_t)((i + 100) * 7));
+    for (unsigned i = 0; i < OTHERS; i++)
+        counted_unref(others[i]);
 }
 
 /* ---- who does not know the word ---- */
@@ -96,14 +179,14 @@ TEST_F(words_of_another_size_end_the_stream, stream, .path = "/test.T/Echo")
 
 TEST_F(words_that_nobody_writes_end_the_stream, stream, .path = "/test.T/Echo")
 {
-    const uint64_t words[] = {7, 0};
+    const uint64_t words[4] = {7};
     write_words(f, words, sizeof words, 0);
     assert_string_equal(f->closed_reason.text, "shared memory with words that nobody writes");
 }
 
 TEST_F(a_stream_changes_once, stream, .path = "/test.T/Echo")
 {
-    const uint64_t words[] = {2, 0};
+    const uint64_t words[4] = {2};
     write_words(f, words, sizeof words, 0);
     assert_string_equal(f->closed_reason.text, "a stream that changes to shared memory twice");
 }
@@ -111,9 +194,57 @@ TEST_F(a_stream_changes_once, stream, .path = "/test.T/Echo")
 TEST_F(a_message_that_is_too_long_ends_the_stream_before_its_bytes_come, stream,
        .path = "/test.T/Short")
 {
-    const uint64_t words[] = {1, 0};
+    const uint64_t words[4] = {1};
     write_words(f, words, sizeof words, 101);
     assert_string_equal(f->closed_reason.text, "message has 101 bytes, the limit is 100");
+}
+
+/* A loan whose table has room for one piece. */
+static void write_loan(struct stream_fixture *world, uint64_t number, uint64_t extents,
+                       const uint64_t *extent)
+{
+    const uint64_t words[4] = {3, 0, number, extents};
+    size_t written;
+    struct reason reason;
+    wait_lent(world);
+    thread_lock(&world->stream->lock);
+    struct shared_link *link = world->stream->line.link;
+    assert_int_equal(
+        shared_link_begin(link, (struct slice){(const uint8_t *)words, sizeof words}, 16, &reason),
+        ERR_OK);
+    assert_int_equal(shared_link_write(link, extent, 16, &written, &reason), ERR_OK);
+    assert_int_equal(written, 16);
+    thread_unlock(&world->stream->lock);
+    expect_closed(world, ERR_MALFORMED);
+}
+
+TEST_F(a_loan_outside_of_the_pool_ends_the_stream, stream, .path = "/test.T/Echo")
+{
+    const uint64_t extent[2] = {UINT64_MAX, 2};
+    write_loan(f, 5, 1, extent);
+    assert_string_equal(f->closed_reason.text, "a loan of 2 bytes from 18446744073709551615 on, "
+                                               "outside of the sender's memory");
+}
+
+TEST_F(a_loan_that_is_too_long_ends_the_stream, stream, .path = "/test.T/Short")
+{
+    const uint64_t extent[2] = {0, 101};
+    write_loan(f, 5, 1, extent);
+    assert_string_equal(f->closed_reason.text, "message has 101 bytes, the limit is 100");
+}
+
+TEST_F(a_loan_of_no_number_ends_the_stream, stream, .path = "/test.T/Echo")
+{
+    const uint64_t extent[2] = {0, 100};
+    write_loan(f, SHARED_LOANS, 1, extent);
+    assert_string_equal(f->closed_reason.text, "loan 256, which nobody makes");
+}
+
+TEST_F(a_loan_of_more_pieces_than_words_ends_the_stream, stream, .path = "/test.T/Echo")
+{
+    const uint64_t extent[2] = {0, 100};
+    write_loan(f, 5, 2, extent);
+    assert_string_equal(f->closed_reason.text, "a loan of more pieces than it has words for");
 }
 
 TEST_F(a_message_beside_the_memory_ends_the_stream, stream, .path = "/test.T/Echo")

@@ -28,6 +28,7 @@ struct rpc_tag {
 #define CONTAINER_OF(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 
 struct lines;
+struct shared_pool;
 
 struct rpc_poller {
     grpc_completion_queue *queue;
@@ -38,8 +39,9 @@ struct rpc_poller {
 
 struct rpc_loop {
     struct rpc_settings settings;
-    atomic_uint next_poller; /* channels take the polling threads in turn, */
-    atomic_uint next_lines;  /* and streams the threads of lines */
+    struct shared_pool *pool; /* NULL: there is none */
+    atomic_uint next_poller;  /* channels take the polling threads in turn, */
+    atomic_uint next_lines;   /* and streams the threads of lines */
     atomic_uint_fast64_t next_request;
     atomic_int objects; /* alive: messages, streams, requests, calls */
     atomic_uint tags;   /* given to the library */

@@ -2,7 +2,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "common/rpc/grpc/core.h"
-#include "common/shared/lines.h"
+#include "common/rpc/grpc/stream.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -118,8 +118,10 @@ static enum err lines_of(struct rpc_poller *poller)
 {
     const struct rpc_settings *settings = &poller->loop->settings;
     const struct shared_link_options options = {.ring_bytes = settings->shared_ring_bytes,
-                                                .payload_bytes_max = settings->message_bytes_max};
-    return options.ring_bytes == 0 ? ERR_OK : lines_new(&options, &poller->lines);
+                                                .payload_bytes_max = settings->message_bytes_max,
+                                                .pool = poller->loop->pool};
+    return options.ring_bytes == 0 ? ERR_OK
+                                   : lines_new(&options, stream_loan_returned, &poller->lines);
 }
 
 static enum err poller_start(struct rpc_poller *poller, unsigned number)
@@ -147,6 +149,8 @@ enum err rpc_loop_new(const struct rpc_settings *settings, struct rpc_loop **ret
     if (loop == NULL)
         return ERR_NOMEM;
     loop->settings = chosen;
+    if (chosen.shared_ring_bytes != 0) /* without it payloads are copied */
+        ignore(shared_pool_new(&loop->pool, &(struct reason){{0}}));
     grpc_init();
     for (; loop->poller_count < count; loop->poller_count++) {
         loop->pollers[loop->poller_count].loop = loop;
@@ -170,7 +174,13 @@ void rpc_loop_free(struct rpc_loop *loop)
         poller_stop(&loop->pollers[i]); /* their last callback may still drop something */
     check(atomic_load(&loop->objects) == 0);
     grpc_shutdown_blocking();
+    shared_pool_free(loop->pool);
     free(loop);
+}
+
+struct shared_pool *rpc_loop_pool(const struct rpc_loop *loop)
+{
+    return loop != NULL ? loop->pool : NULL;
 }
 
 /* ---- Groups ---- */

@@ -73,6 +73,8 @@ static struct outbound *queue_pop(struct queue *queue)
 
 void outbound_free(struct outbound *outbound)
 {
+    if (outbound == NULL)
+        return;
     grpc_byte_buffer_destroy(outbound->bytes);
     free(outbound);
 }

@@ -16,6 +16,14 @@ struct brought {
     struct rpc_message *message;
 };
 
+/* The header of each message of a line. */
+struct line_words {
+    uint64_t word;
+    uint64_t given;   /* SWITCH: messages, to the connection */
+    uint64_t loan;    /* LOAN: its number, … */
+    uint64_t extents; /* … and of how many pieces of the sender's pool it is */
+};
+
 struct queue {
     struct outbound *first, **last;
     uint32_t count;
@@ -53,6 +61,7 @@ struct rpc_stream {
     uint64_t before;              /* of these come before all that comes over the line, … */
     bool switched_there;          /* … as the other end has said */
     bool deaf;                    /* it wrote nonsense: nothing is read any more */
+    struct line_words words;      /* of the newest message over the line */
     struct rpc_message *arriving; /* the newest message over the line, not whole yet; NULL: none */
     uint8_t *arriving_data;
     size_t arrived_bytes;
@@ -74,6 +83,8 @@ struct rpc_stream {
     uint64_t given;           /* messages, to the connection */
     bool switched;            /* the others go over the line */
     struct outbound *writing; /* over it, not whole yet; NULL: none */
+    struct buf lending;       /* what is written of it, if its payload is lent; else empty */
+    uint64_t loan, extents;
     bool begun;
     size_t written_bytes;
     struct brought *brought, **brought_end;
@@ -83,7 +94,7 @@ struct rpc_stream {
 
 /* ---- stream.c ---- */
 
-void outbound_free(struct outbound *outbound);
+void outbound_free(struct outbound *outbound); /* NULL is fine */
 /* The most urgent one that is queued; NULL: there is none. */
 struct outbound *stream_next_locked(struct rpc_stream *stream);
 size_t stream_queued_locked(const struct rpc_stream *stream);
@@ -113,7 +124,24 @@ void stream_line_sent(struct rpc_stream *stream);
 void stream_line_ended(struct rpc_stream *stream);
 void stream_line_over(struct rpc_stream *stream);
 
-/* Once it has switched. A little is written at once, the rest by the line's thread. Any thread. */
+/* ---- stream_loan.c: messages whose payload stays in the sender's pool ---- */
+
+enum { LOAN_EXTENTS_MAX = 1024 };
+
+/* Whether the message can be lent: then it is from now on, and what is to be written in its place is in
+ * `lending`. */
+bool stream_loan_begin_locked(struct rpc_stream *stream, struct outbound *outbound);
+/* What came back, to be freed without the lock; NULL: nothing. */
+struct outbound *stream_loan_next_locked(struct rpc_stream *stream);
+/* The same of a line that is closed. */
+void stream_loan_returned(void *outbound);
+/* The message of those words, whose other bytes are `take_head`. ERR_MALFORMED; ERR_NOMEM. */
+enum err stream_loan_take(struct rpc_stream *stream, struct rpc_message *take_head,
+                          struct rpc_message **ret_message, struct reason *reason) MUST_USE;
+
+/* ---- stream_line.c, once it has switched ---- */
+
+/* A little is written at once, the rest by the line's thread. Any thread. */
 void stream_line_pump(struct rpc_stream *stream);
 
 #endif

@@ -23,13 +23,7 @@ enum {
     MESSAGE_COST_BYTES = 1 << 10  /* … where a message counts as so many more */
 };
 
-enum word { WORD_MESSAGE = 1, WORD_SWITCH = 2 };
-
-/* The header of each message of the line. */
-struct words {
-    uint64_t word;
-    uint64_t given; /* SWITCH: messages, to the connection */
-};
+enum word { WORD_MESSAGE = 1, WORD_SWITCH = 2, WORD_LOAN = 3 };
 
 #define MACHINE_KEY "roost-machine"
 #define LINE_KEY "roost-line"
@@ -192,15 +186,27 @@ static struct brought *next_brought(struct rpc_stream *stream)
     return brought;
 }
 
+static bool is_loan(const struct rpc_stream *stream)
+{
+    return stream->lending.bytes > 0;
+}
+
+/* The one that is written no more; NULL: it is lent, and comes back later. */
+static struct outbound *end_writing_locked(struct rpc_stream *stream)
+{
+    struct outbound *ended = is_loan(stream) ? NULL : stream->writing;
+    buf_clear(&stream->lending);
+    stream->writing = NULL;
+    return ended;
+}
+
 /* What was written in part. */
 static void drop_written(struct rpc_stream *stream)
 {
     thread_lock(&stream->lock);
-    struct outbound *writing = stream->writing;
-    stream->writing = NULL;
+    struct outbound *written = end_writing_locked(stream);
     thread_unlock(&stream->lock);
-    if (writing != NULL)
-        outbound_free(writing);
+    outbound_free(written);
 }
 
 /* The other end wrote what nobody writes: nothing of it is read or written any more. */
@@ -212,6 +218,14 @@ static void break_line(struct rpc_stream *stream, enum err err, const struct rea
     stream_drop_queued(stream); /* nobody may push any more */
 }
 
+/* More came over the connection than the other end says that it gave there. */
+static bool is_beside(const struct rpc_stream *stream)
+{
+    return stream->switched_there && stream->brought_count > stream->before;
+}
+
+#define BESIDE "a message beside the stream's shared memory"
+
 static void bring_brought(struct rpc_stream *stream)
 {
     struct brought *brought;
@@ -219,9 +233,8 @@ static void bring_brought(struct rpc_stream *stream)
         stream->brought_count++;
         stream_bring(stream, brought->message);
         free(brought);
-        if (stream->switched_there && stream->brought_count > stream->before)
-            break_line(stream, ERR_MALFORMED,
-                       &(struct reason){.text = "a message beside the stream's shared memory"});
+        if (is_beside(stream))
+            break_line(stream, ERR_MALFORMED, &(struct reason){.text = BESIDE});
     }
 }
 
@@ -250,14 +263,14 @@ static void bring_ended(struct rpc_stream *stream)
 
 /* ---- what comes over the line ---- */
 
-static enum err take_switch(struct rpc_stream *stream, const struct words *words,
+static enum err take_switch(struct rpc_stream *stream, const struct line_words *words,
                             uint64_t payload_bytes, struct reason *reason)
 {
     if (stream->switched_there || payload_bytes != 0)
         return reason_set(reason, ERR_MALFORMED, "a stream that changes to shared memory twice");
     stream->switched_there = true;
     stream->before = words->given;
-    return ERR_OK;
+    return is_beside(stream) ? reason_set(reason, ERR_MALFORMED, BESIDE) : ERR_OK;
 }
 
 /* The next message, which is empty until its bytes come. ERR_BUSY: none has begun. */
@@ -265,20 +278,21 @@ static enum err begin_message(struct rpc_stream *stream, struct reason *reason)
 {
     struct slice header;
     uint64_t bytes;
-    struct words words;
+    struct line_words words;
     TRY(shared_link_next(stream->line.link, &header, &bytes, reason));
     if (header.bytes != sizeof words)
         return reason_set(reason, ERR_MALFORMED, "a message with %zu bytes of words", header.bytes);
     memcpy(&words, header.data, sizeof words);
     if (words.word == WORD_SWITCH)
         return take_switch(stream, &words, bytes, reason);
-    if (words.word != WORD_MESSAGE || !stream->switched_there)
+    if ((words.word != WORD_MESSAGE && words.word != WORD_LOAN) || !stream->switched_there)
         return reason_set(reason, ERR_MALFORMED, "shared memory with words that nobody writes");
     if (bytes > stream->message_bytes_max)
         return reason_set(reason, ERR_MALFORMED, "message has %zu bytes, the limit is %zu",
                           (size_t)bytes, stream->message_bytes_max);
     stream->arriving = rpc_message_empty((size_t)bytes, &stream->arriving_data);
     stream->arrived_bytes = 0;
+    stream->words = words;
     return stream->arriving != NULL ? ERR_OK
                                     : reason_set(reason, ERR_NOMEM, "no memory for a message");
 }
@@ -309,6 +323,8 @@ static enum err read_message(struct rpc_stream *stream, size_t *left, struct rea
     TRY(copy_message(stream, reason));
     struct rpc_message *message = stream->arriving;
     stream->arriving = NULL;
+    if (stream->words.word == WORD_LOAN)
+        TRY(stream_loan_take(stream, message, &message, reason));
     size_t bytes = message->bytes + MESSAGE_COST_BYTES;
     *left -= *left < bytes ? *left : bytes;
     stream_bring(stream, message);
@@ -336,7 +352,7 @@ static bool read_line(struct rpc_stream *stream)
 
 /* ---- what goes over the line ---- */
 
-static struct slice slice_of_words(const struct words *words)
+static struct slice slice_of_words(const struct line_words *words)
 {
     return (struct slice){(const uint8_t *)words, sizeof *words};
 }
@@ -347,7 +363,7 @@ static enum err switch_over(struct rpc_stream *stream, struct reason *reason)
     enum err err = ERR_OK;
     thread_lock(&stream->lock);
     if (!stream->switched && !stream->over && (stream->server || stream->switched_there)) {
-        const struct words words = {WORD_SWITCH, stream->given};
+        const struct line_words words = {.word = WORD_SWITCH, .given = stream->given};
         err = shared_link_begin(stream->line.link, slice_of_words(&words), 0, reason);
         stream->switched = err == ERR_OK;
     }
@@ -355,75 +371,100 @@ static enum err switch_over(struct rpc_stream *stream, struct reason *reason)
     return err == ERR_BUSY ? ERR_OK : err; /* with the next news */
 }
 
-/* More of the message that is being written, as far as there is room. */
+/* More of the message that is being written, as far as there is room. ERR_BUSY: not all of it. */
+static enum err write_some_locked(struct rpc_stream *stream, struct slice bytes,
+                                  struct reason *reason)
+{
+    size_t written = 0;
+    TRY(shared_link_write(stream->line.link, bytes.data, bytes.bytes, &written, reason));
+    stream->written_bytes += written;
+    return written == bytes.bytes ? ERR_OK : ERR_BUSY;
+}
+
 static enum err write_slices_locked(struct rpc_stream *stream, struct reason *reason)
 {
     const grpc_slice_buffer *buffer = &stream->writing->bytes->data.raw.slice_buffer;
     size_t skip = stream->written_bytes;
     for (size_t i = 0; i < buffer->count; i++) {
-        size_t bytes = GRPC_SLICE_LENGTH(buffer->slices[i]), written = 0;
-        if (skip >= bytes) {
-            skip -= bytes;
-            continue;
-        }
-        TRY(shared_link_write(stream->line.link, GRPC_SLICE_START_PTR(buffer->slices[i]) + skip,
-                              bytes - skip, &written, reason));
-        stream->written_bytes += written;
-        if (written < bytes - skip)
-            return ERR_BUSY;
-        skip = 0;
+        size_t bytes = GRPC_SLICE_LENGTH(buffer->slices[i]);
+        const uint8_t *data = GRPC_SLICE_START_PTR(buffer->slices[i]);
+        if (skip < bytes)
+            TRY(write_some_locked(stream, (struct slice){data + skip, bytes - skip}, reason));
+        skip -= skip < bytes ? skip : bytes;
     }
     return ERR_OK;
+}
+
+static size_t bytes_to_write(const struct rpc_stream *stream)
+{
+    return is_loan(stream) ? stream->lending.bytes
+                           : grpc_byte_buffer_length(stream->writing->bytes);
 }
 
 /* ERR_BUSY: there is no room for all of it. */
 static enum err write_message_locked(struct rpc_stream *stream, struct reason *reason)
 {
-    const struct words words = {WORD_MESSAGE, 0};
-    size_t bytes = grpc_byte_buffer_length(stream->writing->bytes);
+    const struct line_words words = {is_loan(stream) ? WORD_LOAN : WORD_MESSAGE, 0, stream->loan,
+                                     stream->extents};
     if (!stream->begun)
-        TRY(shared_link_begin(stream->line.link, slice_of_words(&words), bytes, reason));
+        TRY(shared_link_begin(stream->line.link, slice_of_words(&words), bytes_to_write(stream),
+                              reason));
     stream->begun = true;
-    return write_slices_locked(stream, reason);
+    if (!is_loan(stream))
+        return write_slices_locked(stream, reason);
+    struct slice rest = buf_slice(&stream->lending);
+    rest.data += stream->written_bytes;
+    rest.bytes -= stream->written_bytes;
+    return write_some_locked(stream, rest, reason);
 }
 
-/* The message that was written; NULL: there is none, or no room (*ret_err), or it is longer. */
-static struct outbound *write_next_locked(struct rpc_stream *stream, size_t bytes_max,
-                                          enum err *ret_err, struct reason *reason)
+static void choose_next_locked(struct rpc_stream *stream)
 {
-    if (stream->over || !stream->switched)
-        return NULL;
-    if (stream->writing == NULL) {
-        stream->writing = stream_next_locked(stream);
-        stream->begun = false;
-        stream->written_bytes = 0;
-    }
-    if (stream->writing == NULL ||
-        grpc_byte_buffer_length(stream->writing->bytes) - stream->written_bytes > bytes_max)
-        return NULL;
+    stream->writing = stream_next_locked(stream);
+    stream->begun = false;
+    stream->written_bytes = 0;
+    stream->loan = stream->extents = 0;
+    if (stream->writing != NULL)
+        (void)stream_loan_begin_locked(stream, stream->writing);
+}
+
+/* True: a message was written, and *ret_free is to be freed, if it is not NULL. False: there is none,
+ * or no room (*ret_err), or it is longer. */
+static bool write_next_locked(struct rpc_stream *stream, size_t bytes_max,
+                              struct outbound **ret_free, enum err *ret_err, struct reason *reason)
+{
+    if (stream->writing == NULL)
+        choose_next_locked(stream);
+    if (stream->writing == NULL || bytes_to_write(stream) - stream->written_bytes > bytes_max)
+        return false;
     do
         *ret_err = write_message_locked(stream, reason);
     while (*ret_err == ERR_BUSY && !shared_link_rests_full(stream->line.link));
     if (*ret_err != ERR_OK)
-        return NULL;
-    struct outbound *written = stream->writing;
-    stream->writing = NULL;
+        return false;
+    *ret_free = end_writing_locked(stream);
     stream->sent_due++;
-    return written;
+    return true;
 }
 
 /* Messages of at most so many bytes, in their order. */
 static enum err write_out(struct rpc_stream *stream, size_t bytes_max, struct reason *reason)
 {
     enum err err = ERR_OK;
-    struct outbound *written;
+    struct outbound *returned, *written;
+    bool more;
     do {
+        returned = written = NULL;
+        more = false;
         thread_lock(&stream->lock);
-        written = write_next_locked(stream, bytes_max, &err, reason);
+        if (stream->switched && !stream->over) {
+            returned = stream_loan_next_locked(stream);
+            more = write_next_locked(stream, bytes_max, &written, &err, reason);
+        }
         thread_unlock(&stream->lock);
-        if (written != NULL)
-            outbound_free(written); /* without the lock: it may release its parts */
-    } while (written != NULL);
+        outbound_free(returned); /* without the lock: they may release their parts */
+        outbound_free(written);
+    } while (more || (returned != NULL && err == ERR_OK));
     return err == ERR_BUSY ? ERR_OK : err;
 }
 
@@ -441,6 +482,11 @@ void stream_line_pump(struct rpc_stream *stream)
     thread_unlock(&stream->lock);
     if (kick)
         line_kick(&stream->line);
+}
+
+struct shared_pool *rpc_stream_pool(const struct rpc_stream *stream)
+{
+    return rpc_loop_pool(stream->loop);
 }
 
 bool rpc_stream_is_shared(struct rpc_stream *stream)
