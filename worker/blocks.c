@@ -14,9 +14,16 @@ size_t blocks_bytes(const struct model *model, uint32_t chunk, enum codec codec)
     return (size_t)model->chunks[chunk].weights * codec_bytes(blocks_codec(model, chunk, codec));
 }
 
+/* Weights that have left all caches when they are used (server/shard/chunk.c says how many). */
+static bool is_uncached(const struct kernels *k, const struct model *model)
+{
+    const size_t cached_bytes_max = 16 << 20;
+    return k->copy_in_uncached != NULL && model->weights * sizeof(float) > cached_bytes_max;
+}
+
 /* The next `count` numbers at the cursor. */
-static void decode_run(const struct kernels *k, enum codec codec, element *out, size_t count,
-                       struct cursor *cursor)
+static void decode_run(const struct kernels *k, bool uncached, enum codec codec, element *out,
+                       size_t count, struct cursor *cursor)
 {
     while (count > 0) {
         uint8_t value[8];
@@ -24,6 +31,8 @@ static void decode_run(const struct kernels *k, enum codec codec, element *out, 
         size_t here = cursor_values(cursor, codec_bytes(codec), count, value, &values);
         if (codec == CODEC_BF16)
             k->cast_from_bf16(k, out, values, (int64_t)here);
+        else if (uncached)
+            k->copy_in_uncached(k, out, values, here * sizeof(float));
         else
             k->cast_from_f32(k, out, values, (int64_t)here);
         out = kernels_at(k, out, (int64_t)here);
@@ -52,8 +61,9 @@ void blocks_decode(const struct kernels *k, const struct model *model, uint32_t 
     codec = blocks_codec(model, chunk, codec);
     struct runs r = runs(model, chunk);
     for (uint32_t i = 0; i < r.count; i++)
-        decode_run(k, codec, kernels_at(k, parameter, (int64_t)pieces_row_offset(model, chunk, i)),
-                   r.length, cursor);
+        decode_run(k, is_uncached(k, model), codec,
+                   kernels_at(k, parameter, (int64_t)pieces_row_offset(model, chunk, i)), r.length,
+                   cursor);
 }
 
 void blocks_copy(const struct kernels *k, const struct model *model, uint32_t chunk,

@@ -5,7 +5,7 @@
  * One worker, one server, each a fresh process, 64 MiB of chunks (an mlp of 4096 x 4096 and what
  * belongs to it). A pass pushes one slot of every chunk, or pulls every chunk once. Slots are added
  * up in tree order: of two, one is copied from the received slices and one added, and every second
- * makes a pair of sums; the limit adds each into one array. Each message's gradients are copied into a
+ * makes a pair of sums; the limit does the same. Each message's gradients are copied into a
  * payload, as a worker's encoding does. Weights are sent from the published
  * copies and copied into the worker's array. THREADS: polling threads of each process; 0: one per
  * core. CASE: only that one, e.g. "push tls". Nothing is applied in the timed part. */
@@ -398,6 +398,7 @@ int main(int argc, char **argv)
                                    .threads = argc > 3 ? (unsigned)atoi(argv[3]) : 0,
                                    .only = argc > 4 ? argv[4] : NULL,
                                    .block_bytes = WIRE_PAYLOAD_BYTES_MAX,
+                                   .tree = true,
                                    .serve = serve,
                                    .measure = measure};
     if (config.rounds < 1 || config.rounds > ROUNDS_MAX || config.passes < 1 ||

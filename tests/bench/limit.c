@@ -26,6 +26,36 @@ void limit_accumulate(float *sum, const uint8_t *bytes, size_t count)
     }
 }
 
+static unsigned bits_of(unsigned number)
+{
+    return (unsigned)__builtin_popcount(number);
+}
+
+/* The first of a pair is copied, the second added, and the pair added to the one before it, if it is a
+ * second one as well, and so on. */
+static void add_to_sums(const struct limit_sums *sums, size_t at, const uint8_t *bytes,
+                        size_t count)
+{
+    unsigned pair = sums->pass / 2, open = bits_of(pair);
+    check(open < LIMIT_ARRAYS_MAX);
+    if (sums->pass % 2 == 0) {
+        memcpy(sums->arrays[open] + at, bytes, count * sizeof(float));
+        return;
+    }
+    limit_accumulate(sums->arrays[open] + at, bytes, count);
+    for (; pair % 2 == 1; pair /= 2, open--)
+        limit_accumulate(sums->arrays[open - 1] + at, (const uint8_t *)(sums->arrays[open] + at),
+                         count);
+}
+
+static void add(const struct limit_sink *sink, size_t at, const uint8_t *bytes, size_t count)
+{
+    if (sink->sums != NULL)
+        add_to_sums(sink->sums, at, bytes, count);
+    else
+        limit_accumulate(sink->sum + at, bytes, count);
+}
+
 void limit_sink_take(struct limit_sink *sink, const uint8_t *data, size_t bytes)
 {
     if (sink->copy != NULL) {
@@ -33,18 +63,18 @@ void limit_sink_take(struct limit_sink *sink, const uint8_t *data, size_t bytes)
         sink->bytes += bytes;
         return;
     }
-    check(sink->sum != NULL);
+    check(sink->sum != NULL || sink->sums != NULL);
     size_t begun = sink->bytes % 4;
     while (begun != 0 && bytes > 0) {
         sink->carry[begun++] = *data++;
         sink->bytes++;
         bytes--;
         if (begun == 4) {
-            limit_accumulate(sink->sum + sink->bytes / 4 - 1, sink->carry, 1);
+            add(sink, sink->bytes / 4 - 1, sink->carry, 1);
             begun = 0;
         }
     }
-    limit_accumulate(sink->sum + sink->bytes / 4, data, bytes / 4);
+    add(sink, sink->bytes / 4, data, bytes / 4);
     memcpy(sink->carry, data + bytes / 4 * 4, bytes % 4);
     sink->bytes += bytes;
 }
@@ -153,11 +183,8 @@ static size_t take_from_socket(struct connection *connection, const struct limit
 }
 
 static bool receive_tensor(struct connection *connection, const struct limit_config *config,
-                           uint8_t *block, uint8_t *tensor)
+                           uint8_t *block, struct limit_sink sink)
 {
-    struct limit_sink sink = {.sum =
-                                  config->direction == LIMIT_PUSH ? (float *)(void *)tensor : NULL,
-                              .copy = config->direction == LIMIT_PULL ? tensor : NULL};
     while (sink.bytes < config->tensor_bytes) {
         size_t got = connection->ring != NULL ? take_from_ring(connection->ring, &sink)
                                               : take_from_socket(connection, config, block, &sink);
@@ -189,6 +216,24 @@ struct serving {
     struct thread thread;
 };
 
+/* What sums lie in: one array, or those of a tree of all passes. */
+static void sums_init(struct limit_sums *sums, const struct limit_config *config)
+{
+    unsigned arrays = 1;
+    for (unsigned passes = config->passes + 1; config->tree && passes > 1; passes /= 2)
+        arrays++;
+    check(arrays <= LIMIT_ARRAYS_MAX);
+    *sums = (struct limit_sums){0};
+    for (unsigned i = 0; i < arrays; i++)
+        sums->arrays[i] = (float *)(void *)tensor_new(config->tensor_bytes);
+}
+
+static void sums_release(struct limit_sums *sums)
+{
+    for (unsigned i = 0; i < LIMIT_ARRAYS_MAX; i++)
+        free(sums->arrays[i]);
+}
+
 /* A byte from the client starts a pass, a byte from the server says that it is over. */
 static void serve(void *argument)
 {
@@ -198,17 +243,19 @@ static void serve(void *argument)
     check(file >= 0);
     struct connection connection = connection_of(file, config->server, true);
     connection.ring = serving->run->ring;
-    uint8_t *tensor = tensor_new(config->tensor_bytes), *block = malloc(config->receive_bytes);
-    uint8_t byte = 0;
-    while (connection_receive(&connection, &byte, 1) == 1) {
+    uint8_t *block = malloc(config->receive_bytes), byte = 0;
+    struct limit_sums sums;
+    sums_init(&sums, config);
+    for (; connection_receive(&connection, &byte, 1) == 1; sums.pass++) {
+        const struct limit_sink sink = {.sums = config->tree ? &sums : NULL, .sum = sums.arrays[0]};
         if (config->direction == LIMIT_PULL)
-            send_tensor(&connection, config, tensor);
-        else if (!receive_tensor(&connection, config, block, tensor))
+            send_tensor(&connection, config, (const uint8_t *)sums.arrays[0]);
+        else if (!receive_tensor(&connection, config, block, sink))
             break;
         connection_send(&connection, &byte, 1);
     }
     free(block);
-    free(tensor);
+    sums_release(&sums);
 }
 
 static unsigned serve_start(const void *context)
@@ -232,7 +279,7 @@ static void client_pass(struct connection *connection, const struct limit_config
     if (config->direction == LIMIT_PUSH)
         send_tensor(connection, config, tensor);
     else
-        check(receive_tensor(connection, config, block, tensor));
+        check(receive_tensor(connection, config, block, (struct limit_sink){.copy = tensor}));
     check(connection_receive(connection, &byte, 1) == 1);
 }
 

@@ -22,6 +22,7 @@ struct limit_config {
     size_t receive_bytes;                       /* asked for at a time */
     const struct tls_identity *server, *client; /* NULL: no TLS */
     bool ring; /* the bytes go through one; words go over a socket */
+    bool tree; /* what is pushed is summed as a shard does it (limit_sums), not in one array */
 };
 
 /* One run of it, in two fresh processes. */
@@ -30,12 +31,21 @@ enum err limit_run(const struct limit_config *config, struct pair_result *ret_re
 /* sum[i] += the i-th float of `bytes`, which may lie anywhere. */
 void limit_accumulate(float *sum, const uint8_t *bytes, size_t count);
 
-/* The same over slices that follow each other and may end in the middle of a float. */
+/* Passes are added in pairs, pairs of these in pairs, and so on, as a shard does it (server/shard/
+ * reduce.h): the sums that are open lie in the first arrays. */
+enum { LIMIT_ARRAYS_MAX = 8 };
+struct limit_sums {
+    float *arrays[LIMIT_ARRAYS_MAX];
+    unsigned pass;
+};
+
+/* Values of slices that follow each other and may end in the middle of a float. */
 struct limit_sink {
-    float *sum;       /* accumulate into; NULL: copy */
-    uint8_t *copy;    /* copy into; NULL: accumulate */
-    size_t bytes;     /* received so far */
-    uint8_t carry[4]; /* the begun float */
+    struct limit_sums *sums; /* of this pass; NULL: one array */
+    float *sum;              /* accumulate into, without `sums`; both NULL: copy */
+    uint8_t *copy;           /* copy into; NULL: accumulate */
+    size_t bytes;            /* received so far */
+    uint8_t carry[4];        /* the begun float */
 };
 void limit_sink_take(struct limit_sink *sink, const uint8_t *data, size_t bytes);
 

@@ -85,7 +85,8 @@ static void run_case(const struct rounds_config *config, const struct rounds_cas
                                  .receive_bytes = config->block_bytes,
                                  .server = about->server,
                                  .client = about->client,
-                                 .ring = about->shared};
+                                 .ring = about->shared,
+                                 .tree = config->tree};
     struct pair_config ours = {
         .serve = config->serve, .measure = config->measure, .context = about};
     if (limit_run(&limit, ret_limit) != ERR_OK || pair_run(&ours, ret_ours) != ERR_OK) {

@@ -31,6 +31,7 @@ struct rounds_config {
     size_t block_bytes; /* what the limit receives at a time */
     const char *only;   /* the one case to run, e.g. "push tls"; NULL: all */
     bool pulls;         /* what is measured knows no other way */
+    bool tree;          /* the limit sums as limit_config says */
     unsigned (*serve)(const void *context);
     void (*measure)(const void *context, const struct pair_link *link, struct pair_result *result);
 };

@@ -96,11 +96,12 @@ static void lines_set_up(struct lines_fixture *f)
 
 static void end_line(struct lines_fixture *f, struct end *end)
 {
-    if (end->line.lines == NULL || end->closed)
-        return;
     thread_lock(&f->mutex);
+    bool over = end->line.lines == NULL || end->closed;
     end->close = true;
     thread_unlock(&f->mutex);
+    if (over)
+        return;
     line_kick(&end->line);
     wait_until(f, &end->closed, NULL, 0);
 }

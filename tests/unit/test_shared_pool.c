@@ -5,6 +5,7 @@
 #include "common/shared/shared_pool.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -140,38 +141,41 @@ TEST_F(memory_that_can_shrink_is_not_mapped, pool)
 /* ---- loans ---- */
 
 struct loans_fixture {
-    struct shared_returns returns;
+    struct shared_returns *returns;
     struct shared_loans loans;
     int items[SHARED_LOANS_MAX];
 };
 
 static void loans_set_up(struct loans_fixture *f)
 {
-    f->loans.returns = &f->returns;
+    f->returns = aligned_alloc(64, sizeof *f->returns);
+    assert_non_null(f->returns);
+    memset(f->returns, 0, sizeof *f->returns);
+    f->loans.returns = f->returns;
 }
 
 static void loans_tear_down(struct loans_fixture *f)
 {
-    (void)f;
+    free(f->returns);
 }
 
 TEST_F(nothing_is_lent_to_who_has_no_memory, loans)
 {
     assert_false(shared_loans_may(&f->loans));
-    atomic_store(&f->returns.accepts, 1);
+    atomic_store(&f->returns->accepts, 1);
     assert_true(shared_loans_may(&f->loans));
 }
 
 TEST_F(loans_come_back_in_any_order, loans)
 {
-    atomic_store(&f->returns.accepts, 1);
+    atomic_store(&f->returns->accepts, 1);
     for (uint32_t i = 0; i < SHARED_LOANS_MAX; i++)
         assert_int_equal(shared_loans_lend(&f->loans, &f->items[i]), i);
     assert_false(shared_loans_may(&f->loans));
     assert_false(shared_loans_are_back(&f->loans));
     assert_null(shared_loans_next(&f->loans, false));
-    shared_returns_give(&f->returns, 200);
-    shared_returns_give(&f->returns, 3);
+    shared_returns_give(f->returns, 200);
+    shared_returns_give(f->returns, 3);
     assert_true(shared_loans_are_back(&f->loans));
     assert_ptr_equal(shared_loans_next(&f->loans, false), &f->items[3]);
     assert_ptr_equal(shared_loans_next(&f->loans, false), &f->items[200]);
@@ -185,9 +189,9 @@ TEST_F(loans_come_back_in_any_order, loans)
 
 TEST_F(what_was_not_lent_does_not_come_back, loans)
 {
-    atomic_store(&f->returns.accepts, 1);
-    shared_returns_give(&f->returns, 0); /* a receiver may write what it likes */
-    shared_returns_give(&f->returns, 255);
+    atomic_store(&f->returns->accepts, 1);
+    shared_returns_give(f->returns, 0); /* a receiver may write what it likes */
+    shared_returns_give(f->returns, 255);
     assert_null(shared_loans_next(&f->loans, false));
     assert_int_equal(shared_loans_lend(&f->loans, &f->items[0]), 0);
     assert_null(shared_loans_next(&f->loans, false));
