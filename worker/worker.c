@@ -1,8 +1,9 @@
 /* The worker's loop.
  *
  * Threads:
- *   main     owns the agent, the links to servers and the executor's chunk copies in and out; waits
- *            for events in its inbox. Everything the protocol decides happens here.
+ *   main     owns the agent, the links to servers and the executor's chunk copies in; waits for
+ *            events in its inbox. Everything the protocol decides happens here.
+ *   encode   encodes and sends gradients (encoder.h).
  *   compute  runs the executor, one ticket at a time; waits for a ticket, then for units' weights
  *            (`units`) and for other places' values (peers.h); posts an event when a unit's
  *            gradients are final. In a mesh it makes the executor of the place, and posts that.
@@ -73,6 +74,18 @@ static void leave_too_small(struct worker *worker)
     worker_call_leave(worker);
 }
 
+static void push(struct worker *worker, const struct agent_effect *effect)
+{
+    const struct worker_run *run = &worker->run;
+    const struct worker_link *link = &worker->links[effect->server];
+    const struct encoder_target target = {effect->server, link->number, link->stream};
+    if (effect->lane == 0)
+        push_cost_push(&worker->push_cost, worker_now_ms(), push_bytes(&effect->push));
+    sent_or_lost(worker, effect->server,
+                 encoder_push(worker->encoder, run->executors[effect->lane],
+                              run->async ? &run->pushing : NULL, &target, &effect->push));
+}
+
 static void carry_out(struct worker *worker, const struct agent_effect *effect)
 {
     struct worker_run *run = &worker->run;
@@ -122,11 +135,7 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         break;
     case AGENT_PUSH:
         check(effect->server < worker->link_count);
-        if (effect->lane == 0)
-            push_cost_push(&worker->push_cost, worker_now_ms(), push_bytes(&effect->push));
-        err = push_send(run->executors[effect->lane], run->async ? &run->pushing : NULL,
-                        &run->model, worker->links[effect->server].stream, &effect->push);
-        sent_or_lost(worker, effect->server, err);
+        push(worker, effect);
         break;
     case AGENT_COMPLETE:
         if (effect->lane == 0)
@@ -330,6 +339,7 @@ static void check_event(const struct worker *worker, const struct worker_event *
         break;
     case EVENT_MESSAGE:
     case EVENT_STREAM_CLOSED:
+    case EVENT_UNSENT:
     case EVENT_NOTICE:
     case EVENT_MEMBER_CLOSED:
         check(event->origin > 0 && event->origin <= worker->stream_count);
@@ -381,6 +391,10 @@ static void on_event(struct worker *worker, const struct worker_event *event)
     case EVENT_STREAM_CLOSED:
         if (from_server(worker, event))
             on_stream_closed(worker, event);
+        break;
+    case EVENT_UNSENT:
+        if (from_server(worker, event))
+            sent_or_lost(worker, event->server, event->err);
         break;
     case EVENT_NOTICE:
         if (event->origin == worker->member_link.number)
@@ -486,10 +500,24 @@ static enum err attach(struct worker *worker)
     return ERR_OK;
 }
 
+/* The encoder's thread. */
+static void push_failed(void *context, uint32_t server, uint64_t number, enum err err)
+{
+    worker_post(context, &(struct worker_event){
+                             .kind = EVENT_UNSENT, .err = err, .origin = number, .server = server});
+}
+
+static enum err start_encoder(struct worker *worker)
+{
+    const struct encoder_options options = {
+        .model = &worker->run.model, .send = push_send, .failed = push_failed, .context = worker};
+    return encoder_new(&options, &worker->encoder);
+}
+
 static enum err serve_run(struct worker *worker)
 {
     uint32_t started = 0;
-    enum err err = ERR_OK;
+    enum err err = start_encoder(worker);
     while (started < worker->run.lanes && err == ERR_OK) {
         err = worker_lane_start(&worker->lanes[started]);
         started += err == ERR_OK ? 1 : 0;
@@ -501,6 +529,7 @@ static enum err serve_run(struct worker *worker)
     }
     while (started > 0)
         worker_lane_stop(&worker->lanes[--started]);
+    encoder_free(worker->encoder);
     return err == ERR_OK ? worker->stop : err;
 }
 

@@ -290,6 +290,7 @@ void worker_compute_begin(struct worker *worker, uint32_t number, const struct t
 {
     struct worker_lane *lane = &worker->lanes[number];
     const struct worker_task task = {*ticket, *place, worker->member, worker->secret};
+    encoder_drain(worker->encoder); /* what was pushed of an earlier ticket is read no more */
     units_reset(lane);
     lane->replicated = 0;
     worker->ticket_ms = worker_now_ms();
@@ -323,9 +324,13 @@ enum err worker_compute_replicated(struct worker *worker, uint32_t number, uint3
                                    struct node node)
 {
     struct worker_run *run = &worker->run;
-    return run->share.ranks > 1 ? replicated_add(&run->replicated, run->executors[number], unit,
-                                                 node, &worker->lanes[number].replicated)
-                                : ERR_OK;
+    if (run->share.ranks <= 1)
+        return ERR_OK;
+    encoder_lock(worker->encoder);
+    enum err err = replicated_add(&run->replicated, run->executors[number], unit, node,
+                                  &worker->lanes[number].replicated);
+    encoder_unlock(worker->encoder);
+    return err;
 }
 
 void worker_compute_acked(struct worker *worker, uint32_t number, uint32_t unit)

@@ -9,6 +9,7 @@
 #include "common/thread.h"
 #include "common/time.h"
 #include "worker/agent.h"
+#include "worker/encoder.h"
 #include "worker/notice_watch.h"
 #include "worker/peers.h"
 #include "worker/push_cost.h"
@@ -25,6 +26,7 @@ enum worker_event_kind {
     EVENT_UNHEARD,       /* a Complete that the coordinator may not have */
     EVENT_MESSAGE,       /* of a server's stream */
     EVENT_STREAM_CLOSED, /* of a server */
+    EVENT_UNSENT,        /* a push over it */
     EVENT_NOTICE,        /* message of the member stream */
     EVENT_MEMBER_CLOSED,
     EVENT_PLACED,      /* the executor is that of the ticket's place */
@@ -135,6 +137,7 @@ struct worker {
     uint64_t metered_ns; /* who has the turn: up to then time was counted */
     struct worker_run run;
     bool has_run;
+    struct encoder *encoder; /* while the run is served */
     struct agent *agent;
     struct peers *peers;   /* other places of a mesh; NULL: there are none, or nobody may ask */
     uint32_t wire_version; /* spoken with this coordinator */

@@ -1,0 +1,115 @@
+/* Pushes that wait for a device: who gives them goes on meanwhile. */
+#include "tests/unit/rpc_fixture.h"
+
+#include "worker/encoder.h"
+
+#include <unistd.h>
+
+enum { SENT, FAILED, KEPT = 8 };
+
+struct encoder_fixture {
+    struct rpc_loop *loop;
+    struct rpc_channel *channel;
+    struct rpc_stream *stream; /* to nobody */
+    struct encoder *encoder;
+    struct tally tally;
+    struct thread_mutex device; /* held: it has not come so far */
+    struct push_entry entries[2];
+    struct push push;
+};
+
+static struct encoder_fixture *at_hand; /* of the test that runs: send() has no context */
+static uint64_t sent_ids[KEPT];
+static uint32_t sent_chunks[KEPT];
+static uint32_t failed_server;
+
+static enum err send(const struct executor *executor, const struct whole *whole,
+                     const struct model *model, struct rpc_stream *stream, const struct push *push)
+{
+    (void)executor, (void)whole, (void)model, (void)stream;
+    unsigned at = tally_of(&at_hand->tally, SENT) % KEPT;
+    thread_lock(&at_hand->device);
+    thread_unlock(&at_hand->device);
+    sent_ids[at] = push->id;
+    sent_chunks[at] = push->entries[1].chunk;
+    tally_add(&at_hand->tally, SENT);
+    return push->id == 13 ? ERR_IO : ERR_OK;
+}
+
+static void failed(void *context, uint32_t server, uint64_t number, enum err err)
+{
+    struct encoder_fixture *f = context;
+    assert_int_equal(number, 7);
+    assert_int_equal(err, ERR_IO);
+    failed_server = server;
+    tally_add(&f->tally, FAILED);
+}
+
+static void encoder_set_up(struct encoder_fixture *f)
+{
+    const struct encoder_options options = {.send = send, .failed = failed, .context = f};
+    static const struct rpc_stream_events events = {.message = NULL};
+    f->loop = loop_new(NULL);
+    f->channel = channel_new(f->loop, 1, NULL);
+    assert_int_equal(rpc_stream_open(f->channel, "/test.T/Any", &events, f, &f->stream), ERR_OK);
+    at_hand = f;
+    tally_init(&f->tally);
+    thread_mutex_init(&f->device);
+    f->push = (struct push){.entry_count = 2, .entries = f->entries};
+    assert_int_equal(encoder_new(&options, &f->encoder), ERR_OK);
+}
+
+static void encoder_tear_down(struct encoder_fixture *f)
+{
+    encoder_free(f->encoder);
+    rpc_stream_unref(f->stream);
+    rpc_channel_free(f->channel);
+    rpc_loop_free(f->loop);
+    thread_mutex_release(&f->device);
+    tally_release(&f->tally);
+}
+
+static void give(struct encoder_fixture *f, uint64_t id)
+{
+    const struct encoder_target target = {.server = 3, .number = 7, .stream = f->stream};
+    f->push.id = id;
+    f->entries[1].chunk = (uint32_t)id * 10;
+    assert_int_equal(encoder_push(f->encoder, NULL, NULL, &target, &f->push), ERR_OK);
+}
+
+TEST_F(nobody_waits_for_the_device, encoder)
+{
+    thread_lock(&f->device);
+    for (uint64_t id = 1; id <= 4; id++)
+        give(f, id);
+    f->entries[1].chunk = 999; /* what was given is a copy */
+    assert_int_equal(tally_of(&f->tally, SENT), 0);
+    thread_unlock(&f->device);
+    encoder_drain(f->encoder);
+    assert_int_equal(tally_of(&f->tally, SENT), 4);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(sent_ids[i], i + 1);
+        assert_int_equal(sent_chunks[i], (i + 1) * 10);
+    }
+}
+
+TEST_F(what_is_not_sent_is_told_and_others_go_on, encoder)
+{
+    give(f, 13);
+    give(f, 14);
+    encoder_drain(f->encoder);
+    assert_int_equal(tally_of(&f->tally, SENT), 2);
+    assert_int_equal(tally_of(&f->tally, FAILED), 1);
+    assert_int_equal(failed_server, 3);
+}
+
+TEST_F(who_reads_gradients_meanwhile_has_them_alone, encoder)
+{
+    encoder_lock(f->encoder);
+    give(f, 1);
+    usleep(20000);
+    assert_int_equal(tally_of(&f->tally, SENT), 0);
+    encoder_unlock(f->encoder);
+    encoder_drain(f->encoder);
+    assert_int_equal(tally_of(&f->tally, SENT), 1);
+}
