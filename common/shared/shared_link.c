@@ -1,3 +1,5 @@
+#include "common/shared/shared_link.h"
+
 #include "common/shared/shared_link_core.h"
 
 #include <inttypes.h>

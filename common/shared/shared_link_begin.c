@@ -1,6 +1,7 @@
 /* How a link begins, over a Unix socket, and ends. */
-#include "common/shared/shared_link_core.h"
+#include "common/shared/shared_link.h"
 
+#include "common/shared/shared_link_core.h"
 #include "common/time.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #ifndef ROOST_COMMON_SHARED_SHARED_LINK_CORE_H
 #define ROOST_COMMON_SHARED_SHARED_LINK_CORE_H
 
-#include "common/shared/shared_link.h"
+#include "common/shared/shared_link_options.h"
 #include "common/shared/shared_loans.h"
 #include "common/shared/shared_ring.h"
 

@@ -1,6 +1,7 @@
 /* How a side waits for what the other one does. */
-#include "common/shared/shared_link_core.h"
+#include "common/shared/shared_link.h"
 
+#include "common/shared/shared_link_core.h"
 #include "common/time.h"
 
 #include <errno.h>
