@@ -76,16 +76,21 @@ static void count_duplicate(struct shard *shard, uint64_t sender, const struct p
 }
 
 /* Whether the loss that is pushed counts the samples of its node: the ledger relies on it. */
-static bool counts_right(const struct shard *shard, struct node node, struct cursor payload)
+static bool counts_right(const struct shard *shard, struct node node, float count)
 {
     uint64_t wanted = (uint64_t)node_slots(node, shard->config.slots) * shard->config.slot_samples;
-    uint8_t cut_value[8];
-    const uint8_t *bytes;
-    float count;
-    cursor_skip(&payload, MODEL_LOSS_COUNT * sizeof count);
-    cursor_values(&payload, sizeof count, 1, cut_value, &bytes);
-    memcpy(&count, bytes, sizeof count);
     return wanted == 0 || wanted > FLOAT_WHOLE_MAX || count == (float)wanted;
+}
+
+/* Who sent it may still change what came (rpc_message): what is judged is what is counted. */
+static void copy_loss(struct cursor *payload, float ret_loss[static MODEL_LOSS_WEIGHTS])
+{
+    for (size_t i = 0; i < MODEL_LOSS_WEIGHTS; i++) {
+        uint8_t cut_value[8];
+        const uint8_t *bytes;
+        cursor_values(payload, sizeof *ret_loss, 1, cut_value, &bytes);
+        memcpy(&ret_loss[i], bytes, sizeof *ret_loss);
+    }
 }
 
 /* Counts a new name of an open step. */
@@ -93,9 +98,17 @@ static enum err count_new(struct shard *shard, uint32_t index, const struct push
                           const struct push_entry *entry, enum codec codec, struct cursor *payload)
 {
     struct chunk *chunk = &shard->store.chunks[index];
-    if (chunk->spec.loss && !counts_right(shard, push->node, *payload))
-        return ERR_MALFORMED;
-    const struct reduce_values values = {payload, codec, shard->digest};
+    float loss[MODEL_LOSS_WEIGHTS];
+    const struct slice slice = {(const uint8_t *)loss, sizeof loss};
+    struct cursor copied = {.slices = &slice, .slice_count = 1};
+    if (chunk->spec.loss) {
+        check(chunk->spec.n == MODEL_LOSS_WEIGHTS);
+        copy_loss(payload, loss);
+        if (!counts_right(shard, push->node, loss[MODEL_LOSS_COUNT]))
+            return ERR_MALFORMED;
+    }
+    const struct reduce_values values = {chunk->spec.loss ? &copied : payload, codec,
+                                         shard->digest};
     enum reduce_result result =
         chunk_push(&shard->store, chunk, push->step, entry->part, push->node, &values);
     check(result != REDUCE_DUPLICATE);

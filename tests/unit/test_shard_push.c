@@ -141,6 +141,35 @@ TEST_F(a_push_that_counts_other_samples_than_its_tickets_have_is_refused, shard,
     assert_int_equal(push_all(f, 0, (struct node){1, 0}), ERR_OK);        /* 6 of two slots */
 }
 
+/* A sender whose payload is its own memory, and who writes there what was read of it already. */
+static struct message *changing;
+static uint32_t read_count;
+static void (*really_add)(const struct kernels *k, float *acc, const void *bytes, int64_t n);
+
+static void change_and_add(const struct kernels *k, float *acc, const void *bytes, int64_t n)
+{
+    for (int64_t i = 0; changing != NULL && i < n; i++)
+        changing->values[read_count++] += 1000;
+    really_add(k, acc, bytes, n);
+}
+
+TEST_F(what_is_added_is_what_the_digest_is_of, shard)
+{
+    struct message m;
+    really_add = f->table.add_f32;
+    f->table.add_f32 = change_and_add;
+    assert_int_equal(push_all(f, 0, (struct node){0, 0}), ERR_OK);
+    message_begin(f, &m, 0, (struct node){0, 1});
+    message_add(&m, FIRST, 0, N_FIRST);
+    changing = &m;
+    read_count = 0;
+    assert_int_equal(send(f, ALICE, &m).code, ERR_OK);
+    changing = NULL;
+    assert_true(m.values[0] > 900);
+    assert_int_equal(push_all(f, 0, (struct node){0, 1}), ERR_OK); /* as it was before */
+    assert_null(effect(f, SHARD_WRONG_BITS));
+}
+
 TEST_F(digests_of_other_steps_are_not_compared, shard)
 {
     do_step(f, 0);
