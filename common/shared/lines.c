@@ -210,14 +210,10 @@ static bool is_stranger(const struct lines *lines, const void *what)
 /* Whether all is back. */
 static bool is_back(const struct lines *lines, struct shared_link *link)
 {
-    bool ended = shared_link_ended(link);
-    while (ended || !shared_link_rests_lent(link)) {
-        void *item = shared_link_returned(link, ended);
-        if (item == NULL)
-            return true;
+    void *item;
+    while ((item = shared_link_returned(link, shared_link_ended(link))) != NULL)
         lines->returned(item);
-    }
-    return false;
+    return !shared_link_lends(link);
 }
 
 static void let_go(struct lines *lines, struct shared_link *link)

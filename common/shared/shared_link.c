@@ -16,14 +16,19 @@ struct frame {
 
 /* ---- send ---- */
 
+static void send_byte(const struct shared_link *link)
+{
+    (void)send(link->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* a full socket wakes as well */
+}
+
 void shared_link_wake(struct shared_link *link, atomic_uint *sleeps)
 {
-    atomic_thread_fence(
-        memory_order_seq_cst); /* the position before the look; see shared_link_wait */
+    /* The position before the look; see shared_link_wait(). */
+    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(sleeps, memory_order_relaxed) == 0)
         return;
     atomic_store_explicit(sleeps, 0, memory_order_relaxed);
-    (void)send(link->socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* a full socket wakes as well */
+    send_byte(link);
 }
 
 static uint64_t to_line(uint64_t bytes)
@@ -219,12 +224,9 @@ void *shared_link_returned(struct shared_link *link, bool all)
     return shared_loans_next(&link->loans, all);
 }
 
-bool shared_link_rests_lent(struct shared_link *link)
+bool shared_link_lends(const struct shared_link *link)
 {
-    atomic_store(&link->loans.returns->sleeps, 1);
-    atomic_thread_fence(
-        memory_order_seq_cst); /* the word before the look; see shared_link_wake() */
-    return link->loans.count > 0 && !shared_loans_are_back(&link->loans);
+    return link->loans.count > 0;
 }
 
 enum err shared_link_borrow(struct shared_link *link, uint64_t number, struct reason *reason)
@@ -232,13 +234,16 @@ enum err shared_link_borrow(struct shared_link *link, uint64_t number, struct re
     if (number >= SHARED_LOANS_MAX || link->lent.data == NULL)
         return reason_set(reason, ERR_MALFORMED, "loan %" PRIu64 ", which nobody makes", number);
     atomic_fetch_add_explicit(&link->references, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&link->held, 1, memory_order_relaxed);
     return ERR_OK;
 }
 
+/* One byte for all that were held together: who lends much at a time is not woken for each. */
 void shared_link_give_back(struct shared_link *link, uint32_t number)
 {
     shared_returns_give(link->returns, number);
-    shared_link_wake(link, &link->returns->sleeps);
+    if (atomic_fetch_sub_explicit(&link->held, 1, memory_order_acq_rel) == 1)
+        send_byte(link);
     shared_link_drop(link);
 }
 

@@ -82,8 +82,9 @@ bool shared_link_may_lend(const struct shared_link *link);
 uint32_t shared_link_lend(struct shared_link *link, void *item);
 /* The item of a loan that came back, or of any with `all`. NULL: there is none. */
 void *shared_link_returned(struct shared_link *link, bool all);
-/* Some are out, and none of them has come back: the socket will become readable when one does. */
-bool shared_link_rests_lent(struct shared_link *link);
+/* Some are out that shared_link_returned() has not seen. When the other side holds none any more, the
+ * socket becomes readable. */
+bool shared_link_lends(const struct shared_link *link);
 
 /* A loan of the other side: the link stays until it is given back, once, by any thread, when nobody
  * reads its bytes any more. ERR_MALFORMED: no such number. The side that receives. */

@@ -92,6 +92,7 @@ static struct shared_link *link_over(int unix_socket, const struct shared_link_o
     }
     *link = (struct shared_link){.options = *options, .socket = unix_socket};
     atomic_init(&link->references, 1);
+    atomic_init(&link->held, 0);
     return link;
 }
 

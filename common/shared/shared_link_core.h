@@ -18,7 +18,8 @@ struct shared_link_page {
 
 struct shared_link {
     struct shared_link_options options;
-    atomic_uint references; /* the owner's, and one for each loan that is held */
+    atomic_uint references; /* the owner's, and one for each loan that this side holds */
+    atomic_uint held;       /* such loans */
     int socket;
     bool ended;
     struct shared_link_page *page; /* mapped */

@@ -36,11 +36,3 @@ void *shared_loans_next(struct shared_loans *loans, bool all)
     }
     return NULL;
 }
-
-bool shared_loans_are_back(const struct shared_loans *loans)
-{
-    for (uint32_t word = 0; word < SHARED_LOANS_WORDS; word++)
-        if ((loans->out[word] & atomic_load(&loans->returns->returned[word])) != 0)
-            return true;
-    return false;
-}

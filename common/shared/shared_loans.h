@@ -18,7 +18,6 @@ enum { SHARED_LOANS_MAX = 256, SHARED_LOANS_WORDS = SHARED_LOANS_MAX / 64 };
 struct shared_returns {
     _Alignas(64) _Atomic uint64_t returned[SHARED_LOANS_WORDS];
     _Alignas(64) atomic_uint accepts; /* the receiver has the sender's memory */
-    _Alignas(64) atomic_uint sleeps;  /* the sender wants to be woken when one comes back */
 };
 
 /* The sender's side. */
@@ -35,8 +34,6 @@ bool shared_loans_may(const struct shared_loans *loans);
 uint32_t shared_loans_lend(struct shared_loans *loans, void *item);
 /* The item of one that has come back, or of any with `all`; NULL: there is none. */
 void *shared_loans_next(struct shared_loans *loans, bool all);
-/* Some have come back that shared_loans_next() has not seen. */
-bool shared_loans_are_back(const struct shared_loans *loans);
 
 /* The receiver gives one back: its reads are over. Any thread. */
 static inline void shared_returns_give(struct shared_returns *returns, uint32_t number)
