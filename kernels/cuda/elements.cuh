@@ -9,12 +9,21 @@ struct bf16 {
     uint16_t bits;
 };
 
-/* To nearest, ties to even; NaN stays NaN (kernels/cpu/vector.h says how). */
+#ifdef __CUDACC__
+
+/* PTX's cvt.rn.bf16x2.f32: to nearest, ties to even. A NaN becomes 0x7fff, whatever it was. */
+static __device__ inline unsigned rounded_pair(float upper, float lower)
+{
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(upper), "f"(lower));
+    return pair;
+}
+
+#endif
+
 static __device__ inline bf16 to_bf16(float x)
 {
-    unsigned bits = __float_as_uint(x);
-    bits = x == x ? bits + ((bits >> 16 & 1) + 0x7fff) : bits | 0x400000;
-    return bf16{(uint16_t)(bits >> 16)};
+    return bf16{(uint16_t)rounded_pair(0, x)};
 }
 
 static __device__ inline float value(bf16 x)
@@ -54,6 +63,60 @@ template <int COUNT, typename Element>
 static __device__ inline void store(Element *to, const pack<Element, COUNT> &elements)
 {
     *(pack<Element, COUNT> *)to = elements;
+}
+
+/* A pack's values, and elements of them again. Those in bf16 lie two in a register, the first one in
+ * its lower half: to take both at once costs half of what one by one does. */
+template <int COUNT>
+static __device__ inline pack<float, COUNT> values(const pack<float, COUNT> &elements)
+{
+    return elements;
+}
+
+template <int COUNT>
+static __device__ inline pack<float, COUNT> values(const pack<bf16, COUNT> &elements)
+{
+    pack<float, COUNT> x;
+    unsigned pairs[COUNT / 2];
+    memcpy(pairs, &elements, sizeof pairs);
+    for (int i = 0; i < COUNT; i += 2) {
+        x.at[i] = __uint_as_float(pairs[i / 2] << 16);
+        x.at[i + 1] = __uint_as_float(pairs[i / 2] & 0xffff0000);
+    }
+    return x;
+}
+
+static __device__ inline pack<float, 1> values(const pack<bf16, 1> &elements)
+{
+    return pack<float, 1>{{value(elements.at[0])}};
+}
+
+template <int COUNT>
+static __device__ inline void round_into(pack<float, COUNT> &elements, const pack<float, COUNT> &x)
+{
+    elements = x;
+}
+
+template <int COUNT>
+static __device__ inline void round_into(pack<bf16, COUNT> &elements, const pack<float, COUNT> &x)
+{
+    for (int i = 0; i < COUNT; i += 2) {
+        unsigned pair = rounded_pair(x.at[i + 1], x.at[i]);
+        memcpy(&elements.at[i], &pair, sizeof pair);
+    }
+}
+
+static __device__ inline void round_into(pack<bf16, 1> &elements, const pack<float, 1> &x)
+{
+    elements.at[0] = to_bf16(x.at[0]);
+}
+
+template <typename Element, int COUNT>
+static __device__ inline pack<Element, COUNT> rounded(const pack<float, COUNT> &x)
+{
+    pack<Element, COUNT> elements;
+    round_into(elements, x);
+    return elements;
 }
 
 /* -- element by element: a thread has COUNT that lie together, at the end of n fewer or none -----

@@ -18,15 +18,15 @@ static __global__ void forward(Element *out, const int32_t *tokens, const Elemen
     int64_t row = i / C, c = i % C, token = tokens[row];
     device_check(token >= 0 && token < V);
     bool here = token >= first && token < first + rows;
-    pack<Element, COUNT> sum = {};
+    pack<float, COUNT> sum = {};
     if (here)
-        sum = load<COUNT>(wte + (token - first) * C + c);
+        sum = values(load<COUNT>(wte + (token - first) * C + c));
     if (here && wpe != NULL) {
-        pack<Element, COUNT> position = load<COUNT>(wpe + row % T * C + c);
+        pack<float, COUNT> position = values(load<COUNT>(wpe + row % T * C + c));
         for (int j = 0; j < COUNT; j++)
-            sum.at[j] = rounded<Element>(value(sum.at[j]) + value(position.at[j]));
+            sum.at[j] += position.at[j];
     }
-    store<COUNT>(out + i, sum);
+    store(out + i, rounded<Element>(sum));
 }
 
 void cuda_embedding_forward(SELF, element *out, const int32_t *tokens, const element *wte,

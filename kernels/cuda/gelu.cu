@@ -17,12 +17,10 @@ template <typename Element, int COUNT>
 static __global__ void forward(Element *out, const Element *inp, int64_t n)
 {
     int64_t i = first_element<COUNT>();
-    pack<Element, COUNT> elements = load_at<COUNT>(inp, i, n);
-    for (int j = 0; j < COUNT; j++) {
-        float x = value(elements.at[j]);
-        elements.at[j] = rounded<Element>(x / (1 + exp_minus_2u(x, x * x)));
-    }
-    store_at(out, i, n, elements);
+    pack<float, COUNT> x = values(load_at<COUNT>(inp, i, n));
+    for (int j = 0; j < COUNT; j++)
+        x.at[j] = x.at[j] / (1 + exp_minus_2u(x.at[j], x.at[j] * x.at[j]));
+    store_at(out, i, n, rounded<Element>(x));
 }
 
 void cuda_gelu_forward(SELF, element *out, const element *inp, int64_t n)
@@ -36,15 +34,16 @@ static __global__ void backward(Element *dinp, const Element *dout, const Elemen
 {
     const float linear = (float)(2 * SQRT_2_OVER_PI), cubic = (float)(6 * SQRT_2_OVER_PI * CUBIC);
     int64_t i = first_element<COUNT>();
-    pack<Element, COUNT> d = load_at<COUNT>(dout, i, n), in = load_at<COUNT>(inp, i, n);
+    pack<float, COUNT> d = values(load_at<COUNT>(dout, i, n));
+    pack<float, COUNT> in = values(load_at<COUNT>(inp, i, n));
     for (int j = 0; j < COUNT; j++) {
-        float x = value(in.at[j]), square = x * x;
+        float x = in.at[j], square = x * x;
         float e = exp_minus_2u(x, square);
         float s = 1 / (1 + e);
         float slope = x * fmaf(cubic, square, linear); /* x 2u' */
-        d.at[j] = rounded<Element>(value(d.at[j]) * fmaf(slope * s, e * s, s));
+        d.at[j] *= fmaf(slope * s, e * s, s);
     }
-    store_at(dinp, i, n, d);
+    store_at(dinp, i, n, rounded<Element>(d));
 }
 
 void cuda_gelu_backward(SELF, element *dinp, const element *dout, const element *inp, int64_t n)

@@ -7,9 +7,9 @@ template <typename Element, int COUNT> static __device__ float row_mean(const El
 {
     float sum = 0;
     for (int64_t c = first_pack<COUNT>(); c < C; c += WARP * COUNT) {
-        pack<Element, COUNT> in = load<COUNT>(x + c);
+        pack<float, COUNT> in = values(load<COUNT>(x + c));
         for (int i = 0; i < COUNT; i++)
-            sum += value(in.at[i]);
+            sum += in.at[i];
     }
     return warp_sum(sum) / (float)C;
 }
@@ -19,9 +19,9 @@ static __device__ float row_variance(const Element *x, float mean, int64_t C)
 {
     float sum = 0;
     for (int64_t c = first_pack<COUNT>(); c < C; c += WARP * COUNT) {
-        pack<Element, COUNT> in = load<COUNT>(x + c);
+        pack<float, COUNT> in = values(load<COUNT>(x + c));
         for (int i = 0; i < COUNT; i++)
-            sum = fmaf(value(in.at[i]) - mean, value(in.at[i]) - mean, sum);
+            sum = fmaf(in.at[i] - mean, in.at[i] - mean, sum);
     }
     return warp_sum(sum) / (float)C;
 }
@@ -38,12 +38,11 @@ static __global__ void forward(Element *out, float *mean, float *rstd, const Ele
     float m = row_mean<Element, COUNT>(inp, C);
     float r = 1 / sqrtf(row_variance<Element, COUNT>(inp, m, C) + 1e-5f);
     for (int64_t c = first_pack<COUNT>(); c < C; c += WARP * COUNT) {
-        pack<Element, COUNT> x = load<COUNT>(inp + c);
-        pack<Element, COUNT> g = load<COUNT>(gamma + c), b = load<COUNT>(beta + c);
+        pack<float, COUNT> x = values(load<COUNT>(inp + c));
+        pack<float, COUNT> g = values(load<COUNT>(gamma + c)), b = values(load<COUNT>(beta + c));
         for (int i = 0; i < COUNT; i++)
-            x.at[i] =
-                rounded<Element>(fmaf((value(x.at[i]) - m) * r, value(g.at[i]), value(b.at[i])));
-        store<COUNT>(out + c, x);
+            x.at[i] = fmaf((x.at[i] - m) * r, g.at[i], b.at[i]);
+        store(out + c, rounded<Element>(x));
     }
     if (threadIdx.x % WARP == 0) {
         mean[row] = m;

@@ -81,17 +81,12 @@ static __device__ inline float exp2_of(float x)
 
 #endif
 
-/* `low` is the one that comes first. */
-static __device__ inline unsigned pair_of(float low, float high)
-{
-    return (unsigned)to_bf16(low).bits | (unsigned)to_bf16(high).bits << 16;
-}
-
 /* Two results that lie side by side, as a left factor. */
 static __device__ inline mma_left left_of(const mma_sum &first, const mma_sum &second)
 {
-    return mma_left{{pair_of(first.at[0], first.at[1]), pair_of(first.at[2], first.at[3]),
-                     pair_of(second.at[0], second.at[1]), pair_of(second.at[2], second.at[3])}};
+    return mma_left{{rounded_pair(first.at[1], first.at[0]), rounded_pair(first.at[3], first.at[2]),
+                     rounded_pair(second.at[1], second.at[0]),
+                     rounded_pair(second.at[3], second.at[2])}};
 }
 
 #endif

@@ -20,14 +20,11 @@ template <int COUNT>
 static __device__ inline void publish(float *w, void *published, enum kernels_format format,
                                       const pack<float, COUNT> &w_new, int64_t i, int64_t n)
 {
-    pack<bf16, COUNT> half;
     store_at(w, i, n, w_new);
     if (format == KERNELS_F32)
         store_wire(published, i, n, w_new);
-    for (int j = 0; j < COUNT; j++)
-        half.at[j] = to_bf16(w_new.at[j]);
     if (format == KERNELS_BF16)
-        store_wire(published, i, n, half);
+        store_wire(published, i, n, rounded<bf16>(w_new));
 }
 
 #endif

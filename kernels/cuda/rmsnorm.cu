@@ -14,16 +14,16 @@ static __global__ void forward(Element *out, float *rstd, const Element *inp, co
     out += row * C;
     float sum = 0;
     for (int64_t c = first_pack<COUNT>(); c < C; c += WARP * COUNT) {
-        pack<Element, COUNT> in = load<COUNT>(inp + c);
+        pack<float, COUNT> in = values(load<COUNT>(inp + c));
         for (int i = 0; i < COUNT; i++)
-            sum = fmaf(value(in.at[i]), value(in.at[i]), sum);
+            sum = fmaf(in.at[i], in.at[i], sum);
     }
     float r = 1 / sqrtf(warp_sum(sum) / (float)C + 1e-5f);
     for (int64_t c = first_pack<COUNT>(); c < C; c += WARP * COUNT) {
-        pack<Element, COUNT> x = load<COUNT>(inp + c), g = load<COUNT>(gamma + c);
+        pack<float, COUNT> x = values(load<COUNT>(inp + c)), g = values(load<COUNT>(gamma + c));
         for (int i = 0; i < COUNT; i++)
-            x.at[i] = rounded<Element>(value(x.at[i]) * r * value(g.at[i]));
-        store<COUNT>(out + c, x);
+            x.at[i] = x.at[i] * r * g.at[i];
+        store(out + c, rounded<Element>(x));
     }
     if (threadIdx.x % WARP == 0)
         rstd[row] = r;

@@ -14,17 +14,17 @@ static __global__ void turn(Element *qkv, struct kernels_rope rope, float way, i
     for (int pair = (int)threadIdx.x * COUNT; pair < heads * half; pair += step) {
         int head = pair / half, first = pair % half;
         Element *left = row + head * 2 * half + first, *right = left + half;
-        pack<Element, COUNT> as = load<COUNT>(left), bs = load<COUNT>(right);
+        pack<float, COUNT> as = values(load<COUNT>(left)), bs = values(load<COUNT>(right));
         for (int j = 0; j < COUNT; j++) {
             int i = first + j;
             float circles = circles_of(position, rope.high[i], rope.low[i]);
             float cosine = cos_circles(circles), sine = way * sin_circles(circles);
-            float a = value(as.at[j]), b = value(bs.at[j]);
-            as.at[j] = rounded<Element>(fmaf(-b, sine, a * cosine));
-            bs.at[j] = rounded<Element>(fmaf(a, sine, b * cosine));
+            float a = as.at[j], b = bs.at[j];
+            as.at[j] = fmaf(-b, sine, a * cosine);
+            bs.at[j] = fmaf(a, sine, b * cosine);
         }
-        store(left, as);
-        store(right, bs);
+        store(left, rounded<Element>(as));
+        store(right, rounded<Element>(bs));
     }
 }
 

@@ -11,12 +11,10 @@ static __global__ void forward(Element *out, const Element *inp, int64_t n, int6
     if (i >= n)
         return;
     const Element *gate = inp + i / C * 2 * C + i % C;
-    pack<Element, COUNT> g = load<COUNT>(gate), u = load<COUNT>(gate + C);
-    for (int j = 0; j < COUNT; j++) {
-        float x = value(g.at[j]);
-        g.at[j] = rounded<Element>(x / (1 + exp_of(-x)) * value(u.at[j]));
-    }
-    store<COUNT>(out + i, g);
+    pack<float, COUNT> g = values(load<COUNT>(gate)), u = values(load<COUNT>(gate + C));
+    for (int j = 0; j < COUNT; j++)
+        g.at[j] = g.at[j] / (1 + exp_of(-g.at[j])) * u.at[j];
+    store(out + i, rounded<Element>(g));
 }
 
 void cuda_swiglu_forward(SELF, element *out, const element *inp, int64_t N, int64_t C)
@@ -32,17 +30,16 @@ static __global__ void backward(Element *dinp, const Element *dout, const Elemen
     if (i >= n)
         return;
     int64_t at = i / C * 2 * C + i % C;
-    pack<Element, COUNT> ds = load<COUNT>(dout + i);
-    pack<Element, COUNT> g = load<COUNT>(inp + at), u = load<COUNT>(inp + at + C);
+    pack<float, COUNT> ds = values(load<COUNT>(dout + i));
+    pack<float, COUNT> g = values(load<COUNT>(inp + at)), u = values(load<COUNT>(inp + at + C));
     for (int j = 0; j < COUNT; j++) {
-        float x = value(g.at[j]), d = value(ds.at[j]);
+        float x = g.at[j], d = ds.at[j];
         float e = exp_of(-x), s = 1 / (1 + e), silu = x * s;
-        float dx = d * value(u.at[j]) * fmaf(silu, e * s, s);
-        u.at[j] = rounded<Element>(d * silu);
-        g.at[j] = rounded<Element>(dx);
+        g.at[j] = d * u.at[j] * fmaf(silu, e * s, s);
+        u.at[j] = d * silu;
     }
-    store<COUNT>(dinp + at + C, u);
-    store<COUNT>(dinp + at, g);
+    store(dinp + at + C, rounded<Element>(u));
+    store(dinp + at, rounded<Element>(g));
 }
 
 void cuda_swiglu_backward(SELF, element *dinp, const element *dout, const element *inp, int64_t N,

@@ -6,10 +6,10 @@ template <typename Element, int COUNT>
 static __global__ void forward(Element *out, const Element *inp, int64_t n)
 {
     int64_t i = first_element<COUNT>();
-    pack<Element, COUNT> x = load_at<COUNT>(inp, i, n);
+    pack<float, COUNT> x = values(load_at<COUNT>(inp, i, n));
     for (int j = 0; j < COUNT; j++)
-        x.at[j] = rounded<Element>(tanh_of(value(x.at[j])));
-    store_at(out, i, n, x);
+        x.at[j] = tanh_of(x.at[j]);
+    store_at(out, i, n, rounded<Element>(x));
 }
 
 void cuda_tanh_forward(SELF, element *out, const element *inp, int64_t n)
@@ -22,12 +22,11 @@ template <typename Element, int COUNT>
 static __global__ void backward(Element *dinp, const Element *dout, const Element *out, int64_t n)
 {
     int64_t i = first_element<COUNT>();
-    pack<Element, COUNT> d = load_at<COUNT>(dout, i, n), x = load_at<COUNT>(out, i, n);
-    for (int j = 0; j < COUNT; j++) {
-        float t = value(x.at[j]);
-        d.at[j] = rounded<Element>(value(d.at[j]) * fmaf(-t, t, 1));
-    }
-    store_at(dinp, i, n, d);
+    pack<float, COUNT> d = values(load_at<COUNT>(dout, i, n));
+    pack<float, COUNT> x = values(load_at<COUNT>(out, i, n));
+    for (int j = 0; j < COUNT; j++)
+        d.at[j] *= fmaf(-x.at[j], x.at[j], 1);
+    store_at(dinp, i, n, rounded<Element>(d));
 }
 
 void cuda_tanh_backward(SELF, element *dinp, const element *dout, const element *out, int64_t n)

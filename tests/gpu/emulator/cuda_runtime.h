@@ -90,6 +90,19 @@ static inline float __uint_as_float(unsigned bits)
     return x;
 }
 
+/* PTX: "the value converted from input a is stored in the upper half of d and the value converted
+ * from input b … in the lower half"; to nearest, ties to even, and one NaN for all. */
+static inline unsigned rounded_to_bf16(float x)
+{
+    unsigned bits = __float_as_uint(x);
+    return x == x ? (bits + ((bits >> 16 & 1) + 0x7fff)) >> 16 : 0x7fff;
+}
+
+static inline unsigned rounded_pair(float a, float b)
+{
+    return rounded_to_bf16(a) << 16 | rounded_to_bf16(b);
+}
+
 /* -- the library ------------------------------------------------------------------------------- */
 
 enum cudaError_t {
