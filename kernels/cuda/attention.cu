@@ -47,9 +47,9 @@ static __device__ int thread_y(void)
  * most to do start first. */
 template <int TILE> static __device__ struct tile tile_of(const struct heads &heads)
 {
-    int64_t tiles = (heads.T + TILE - 1) / TILE, head = blockIdx.x / tiles;
+    int block = (int)blockIdx.x, tiles = (heads.T + TILE - 1) / TILE, head = block / tiles;
     struct tile tile = head_of(heads, head / heads.H, head % heads.H);
-    tile.first = (tiles - 1 - blockIdx.x % tiles) * TILE;
+    tile.first = (tiles - 1 - block % tiles) * TILE;
     return tile;
 }
 
@@ -57,14 +57,14 @@ template <int TILE> static __device__ struct tile tile_of(const struct heads &he
 
 /* to = rows first … of `from`, `stride` floats apart; 0 beyond T and beyond the head's size. */
 template <int WIDTH, int EACH>
-static __device__ void load_rows(float *to, const float *from, int64_t first, int64_t stride,
+static __device__ void load_rows(float *to, const float *from, int first, int stride,
                                  const struct heads &heads)
 {
     using L = layout<WIDTH, EACH>;
     for (int i = threadIdx.x; i < L::TILE * WIDTH; i += SIDE * SIDE) {
-        int64_t row = i / WIDTH, c = i % WIDTH;
+        int row = i / WIDTH, c = i % WIDTH;
         bool there = first + row < heads.T && c < heads.size;
-        to[row * L::STRIDE + c] = there ? from[(first + row) * stride + c] : 0;
+        to[row * L::STRIDE + c] = there ? from[(int64_t)(first + row) * stride + c] : 0;
     }
 }
 
@@ -80,7 +80,7 @@ static __device__ void load_four(float (&to)[FOUR], const float *from)
 /* products = a b^T: of the thread's rows of a with its columns, which are rows of b. */
 template <int WIDTH, int EACH>
 static __device__ void multiply_rows(float (&products)[EACH][EACH], const float *a, const float *b,
-                                     int64_t size)
+                                     int size)
 {
     using L = layout<WIDTH, EACH>;
     for (int i = 0; i < EACH; i++)
@@ -150,18 +150,18 @@ static __device__ void share_scores(float *scores, const float (&products)[EACH]
 
 /* to's rows first … (`stride` floats apart) = scale[row] * sums */
 template <int WIDTH, int EACH>
-static __device__ void store_rows(float *to, int64_t first, int64_t stride,
+static __device__ void store_rows(float *to, int first, int stride,
                                   const struct owned<WIDTH, EACH> &sums, const float (&scale)[EACH],
                                   const struct heads &heads)
 {
     using L = layout<WIDTH, EACH>;
     for (int i = 0; i < EACH; i++) {
-        int64_t row = first + thread_y() * EACH + i;
+        int row = first + thread_y() * EACH + i;
         for (int w = 0; w < L::WIDES; w++)
             for (int q = 0; q < FOUR; q++) {
-                int64_t c = w * WIDE + thread_x() * FOUR + q;
+                int c = w * WIDE + thread_x() * FOUR + q;
                 if (row < heads.T && c < heads.size)
-                    to[row * stride + c] = scale[i] * sums.at[i][w][q];
+                    to[(int64_t)row * stride + c] = scale[i] * sums.at[i][w][q];
             }
     }
 }
@@ -178,14 +178,14 @@ template <int EACH> struct softmax_rows {
  * earlier tiles' sums must be multiplied with, since the largest may have grown. */
 template <int EACH>
 static __device__ void exponentiate(float (&scores)[EACH][EACH], struct softmax_rows<EACH> &rows,
-                                    float (&factor)[EACH], int64_t query, int64_t key,
+                                    float (&factor)[EACH], int query, int key,
                                     const struct heads &heads)
 {
     for (int i = 0; i < EACH; i++) {
         float largest = rows.largest[i];
+        int last = last_key(heads, query + i) - key;
         for (int j = 0; j < EACH; j++) {
-            bool seen = sees(heads, query + i, key + j * SIDE);
-            scores[i][j] = seen ? heads.scale * scores[i][j] : -INFINITY;
+            scores[i][j] = j * SIDE <= last ? heads.scale * scores[i][j] : -INFINITY;
             largest = larger(scores[i][j], largest);
         }
         largest = warp_largest(largest, SIDE);
@@ -216,8 +216,8 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
     extern __shared__ float4 shared[];
     float *queries = (float *)shared, *others = queries + L::ROWS, *scores = others + L::ROWS;
     struct tile tile = tile_of<L::TILE>(heads);
-    int64_t query = tile.first + thread_y() * EACH;
-    int64_t end = heads.causal && tile.first + L::TILE < heads.T ? tile.first + L::TILE : heads.T;
+    int query = tile.first + thread_y() * EACH;
+    int end = last_key(heads, tile.first + L::TILE - 1) + 1;
     struct softmax_rows<EACH> rows;
     struct owned<WIDTH, EACH> sums = {
     };
@@ -227,7 +227,7 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
         rows.sum[i] = 0;
     }
     load_rows<WIDTH, EACH>(queries, qkv + tile.queries, tile.first, heads.wide, heads);
-    for (int64_t key = 0; key < end; key += L::TILE) {
+    for (int key = 0; key < end; key += L::TILE) {
         __syncthreads(); /* the values before have been used */
         load_rows<WIDTH, EACH>(others, qkv + tile.keys, key, heads.wide, heads);
         __syncthreads();
@@ -236,7 +236,7 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
         scale_rows<WIDTH, EACH>(sums, factor);
         share_scores<WIDTH, EACH>(scores, products);
         __syncthreads(); /* the keys have been used */
-        load_rows<WIDTH, EACH>(others, qkv + tile.values, key, heads.wide, heads);
+        load_rows<WIDTH, EACH>(others, qkv + tile.keys + heads.between, key, heads.wide, heads);
         __syncthreads();
         add_products<WIDTH, EACH>(sums, scores, others);
     }
@@ -260,15 +260,15 @@ struct query_row {
  * the row learn it. */
 template <int WIDTH, int EACH>
 static __device__ struct query_row query_row(const float *douts, const float *out, const float *lse,
-                                             const struct tile &tile, int64_t first, int i,
+                                             const struct tile &tile, int first, int i,
                                              const struct heads &heads)
 {
-    int64_t row = thread_y() * EACH + i, query = first + row;
+    int row = thread_y() * EACH + i, query = first + row;
     struct query_row ret = {};
     if (query < heads.T) {
-        for (int64_t c = thread_x(); c < heads.size; c += SIDE)
-            ret.D = fmaf(douts[row * layout<WIDTH, EACH>::STRIDE + c],
-                         out[tile.out + query * heads.C + c], ret.D);
+        const float *row_out = out + tile.out + (int64_t)query * heads.C;
+        for (int c = thread_x(); c < heads.size; c += SIDE)
+            ret.D = fmaf(douts[row * layout<WIDTH, EACH>::STRIDE + c], row_out[c], ret.D);
         ret.lse = lse[tile.lse + query];
     }
     ret.D = warp_sum(ret.D, SIDE);
@@ -276,10 +276,9 @@ static __device__ struct query_row query_row(const float *douts, const float *ou
 }
 
 /* P of a score; 0 where the query does not see the key. */
-static __device__ float probability(float score, float lse, int64_t query, int64_t key,
-                                    const struct heads &heads)
+static __device__ float probability(float score, float lse, bool seen, const struct heads &heads)
 {
-    return sees(heads, query, key) ? exp_of(heads.scale * score - lse) : 0;
+    return seen ? exp_of(heads.scale * score - lse) : 0;
 }
 
 /* A tile of queries: dQ = scale * dS K, dS = P * (dP - D), dP = dout V^T. */
@@ -293,8 +292,8 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
     float *queries = (float *)shared, *douts = queries + L::ROWS, *keys = douts + L::ROWS;
     float *values = keys + L::ROWS, *scores = values + L::ROWS;
     struct tile tile = tile_of<L::TILE>(heads);
-    int64_t query = tile.first + thread_y() * EACH;
-    int64_t end = heads.causal && tile.first + L::TILE < heads.T ? tile.first + L::TILE : heads.T;
+    int query = tile.first + thread_y() * EACH;
+    int end = last_key(heads, tile.first + L::TILE - 1) + 1;
     struct owned<WIDTH, EACH> sums = {
     };
     struct query_row rows[EACH];
@@ -306,18 +305,19 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
         rows[i] = query_row<WIDTH, EACH>(douts, out, lse, tile, tile.first, i, heads);
         scale[i] = heads.scale;
     }
-    for (int64_t key = 0; key < end; key += L::TILE) {
+    for (int key = 0; key < end; key += L::TILE) {
         __syncthreads(); /* keys and scores before have been used */
         load_rows<WIDTH, EACH>(keys, qkv + tile.keys, key, heads.wide, heads);
-        load_rows<WIDTH, EACH>(values, qkv + tile.values, key, heads.wide, heads);
+        load_rows<WIDTH, EACH>(values, qkv + tile.keys + heads.between, key, heads.wide, heads);
         __syncthreads();
         multiply_rows<WIDTH, EACH>(products, queries, keys, heads.size);
         multiply_rows<WIDTH, EACH>(dproducts, douts, values, heads.size);
-        for (int i = 0; i < EACH; i++)
+        for (int i = 0; i < EACH; i++) {
+            int last = last_key(heads, query + i) - key - thread_x();
             for (int j = 0; j < EACH; j++)
-                products[i][j] = probability(products[i][j], rows[i].lse, query + i,
-                                             key + thread_x() + j * SIDE, heads) *
+                products[i][j] = probability(products[i][j], rows[i].lse, j * SIDE <= last, heads) *
                                  (dproducts[i][j] - rows[i].D);
+        }
         share_scores<WIDTH, EACH>(scores, products);
         __syncthreads();
         add_products<WIDTH, EACH>(sums, scores, keys);
@@ -337,18 +337,18 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
     float *keys = (float *)shared, *values = keys + L::ROWS, *queries = values + L::ROWS;
     float *douts = queries + L::ROWS, *scores = douts + L::ROWS;
     __shared__ struct query_row rows[L::TILE];
-    int64_t tiles = (heads.T + L::TILE - 1) / L::TILE, group = blockIdx.x / tiles;
-    int64_t first_key = (tiles - 1 - blockIdx.x % tiles) * L::TILE, shares = heads.H / heads.G;
+    int block = (int)blockIdx.x, tiles = (heads.T + L::TILE - 1) / L::TILE, group = block / tiles;
+    int first_key = (tiles - 1 - block % tiles) * L::TILE, shares = heads.H / heads.G;
     struct owned<WIDTH, EACH> dkeys = {}, dvalues = {
     };
     float products[EACH][EACH], dproducts[EACH][EACH], scale[EACH], one[EACH];
     struct tile tile = head_of(heads, group / heads.G, group % heads.G * shares);
-    int64_t key = first_key + thread_y() * EACH;
+    int key = first_key + thread_y() * EACH;
     load_rows<WIDTH, EACH>(keys, qkv + tile.keys, first_key, heads.wide, heads);
-    load_rows<WIDTH, EACH>(values, qkv + tile.values, first_key, heads.wide, heads);
-    for (int64_t share = 0; share < shares; share++) {
+    load_rows<WIDTH, EACH>(values, qkv + tile.keys + heads.between, first_key, heads.wide, heads);
+    for (int share = 0; share < shares; share++) {
         tile = head_of(heads, group / heads.G, group % heads.G * shares + share);
-        for (int64_t first = heads.causal ? first_key : 0; first < heads.T; first += L::TILE) {
+        for (int first = first_query(heads, first_key); first < heads.T; first += L::TILE) {
             __syncthreads(); /* queries and scores before have been used */
             load_rows<WIDTH, EACH>(queries, qkv + tile.queries, first, heads.wide, heads);
             load_rows<WIDTH, EACH>(douts, dout + tile.out, first, heads.C, heads);
@@ -365,8 +365,8 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
             for (int i = 0; i < EACH; i++)
                 for (int j = 0; j < EACH; j++) {
                     int column = thread_x() + j * SIDE;
-                    products[i][j] = probability(products[i][j], rows[column].lse, first + column,
-                                                 key + i, heads);
+                    bool seen = key + i <= last_key(heads, first + column);
+                    products[i][j] = probability(products[i][j], rows[column].lse, seen, heads);
                     dproducts[i][j] = products[i][j] * (dproducts[i][j] - rows[column].D);
                 }
             share_scores<WIDTH, EACH>(scores, products);
@@ -383,7 +383,8 @@ static __global__ void __launch_bounds__(SIDE *SIDE)
         one[i] = 1;
     }
     store_rows<WIDTH, EACH>(dqkv + tile.keys, first_key, heads.wide, dkeys, scale, heads);
-    store_rows<WIDTH, EACH>(dqkv + tile.values, first_key, heads.wide, dvalues, one, heads);
+    store_rows<WIDTH, EACH>(dqkv + tile.keys + heads.between, first_key, heads.wide, dvalues, one,
+                            heads);
 }
 
 /* -- which template ---------------------------------------------------------------------------- */
@@ -429,7 +430,7 @@ void cuda_attention_forward(SELF, element *out, float *lse, void *scratch, const
                             bool causal, int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
     (void)scratch;
-    struct heads heads = heads_of(k, T, C, H, G, causal, qkv);
+    struct heads heads = heads_of(k, T, C, H, G, causal, qkv, out);
     if (k->state->bf16) {
         attention_bf16_forward(k, (bf16 *)out, lse, (const bf16 *)qkv, B, heads);
         return;
@@ -449,7 +450,7 @@ void cuda_attention_backward(SELF, element *dqkv, void *scratch, const element *
                              int64_t B, int64_t T, int64_t C, int64_t H, int64_t G)
 {
     (void)scratch;
-    struct heads heads = heads_of(k, T, C, H, G, causal, qkv, dout);
+    struct heads heads = heads_of(k, T, C, H, G, causal, qkv, dout, out, dqkv);
     if (k->state->bf16) {
         attention_bf16_backward(k, (bf16 *)dqkv, (const bf16 *)dout, (const bf16 *)out, lse,
                                 (const bf16 *)qkv, B, heads);

@@ -41,25 +41,33 @@ static __device__ int warp(void)
     return threadIdx.x / WARP;
 }
 
+/* A pack of which the first `left` elements are there and the others are 0. It is rare: short. */
+static __device__ void copy_some(bf16 *to, const bf16 *from, int left)
+{
+#pragma unroll 1
+    for (int j = 0; j < 8; j++)
+        to[j] = j < left ? from[j] : bf16{0};
+}
+
 /* to = rows first … of `from`, `stride` apart; 0 beyond T and beyond the head's size. */
 template <int WIDTH, int ROWS>
-static __device__ void fetch(bf16 *to, const bf16 *from, int64_t first, int64_t stride,
+static __device__ void fetch(bf16 *to, const bf16 *from, int first, int stride,
                              const struct heads &heads)
 {
-    for (int i = threadIdx.x; i < ROWS * WIDTH / 8; i += WARPS * WARP) {
-        int row = i / (WIDTH / 8), c = i % (WIDTH / 8) * 8;
-        bf16 *at = to + row * (WIDTH + 8) + c;
-        const bf16 *source = from + (first + row) * stride + c;
-        bool there = first + row < heads.T && c < heads.size;
-        if (there && heads.packed) {
-            copy_async(at, source);
-            continue;
-        }
-        pack<bf16, 8> elements = {};
-        for (int j = 0; j < 8 && there && c + j < heads.size; j++)
-            elements.at[j] = source[j];
-        store<8>(at, elements);
+    enum { PACKS = WIDTH / 8, STEP = WARPS * WARP / PACKS }; /* of a row; rows at a time */
+    const int c = threadIdx.x % PACKS * 8, row = threadIdx.x / PACKS;
+    const int rows_left = heads.T - first - row, left = heads.size - c;
+    to += row * (WIDTH + 8) + c;
+    from += (int64_t)(first + row) * stride + c;
+    if (heads.packed) {
+#pragma unroll
+        for (int i = 0; i < ROWS; i += STEP)
+            copy_async(to + i * (WIDTH + 8), from + (int64_t)i * stride, i < rows_left && left > 0);
+        return;
     }
+#pragma unroll 1
+    for (int i = 0; i < ROWS; i += STEP)
+        copy_some(to + i * (WIDTH + 8), from + (int64_t)i * stride, i < rows_left ? left : 0);
 }
 
 /* Rows 16*tile … of the warp's own, channels 16*step …: a left factor. */
@@ -175,39 +183,66 @@ static __device__ int column_of(int p, int i, int j)
     return p * 16 + i * 8 + lane() % 4 * 2 + j % 2;
 }
 
-/* to's rows first … (`stride` apart) = scale[row] * products, of the warp's own rows */
+/* to's rows first … (`stride` apart) = scale[row] * products; `first`: the warp's own first row */
 template <int TILES, int PAIRS>
-static __device__ void store_rows(bf16 *to, int64_t first, int64_t stride,
+static __device__ void store_rows(bf16 *to, int first, int stride,
                                   const sums<TILES, PAIRS> &products,
                                   const float (&scale)[TILES][2], const struct heads &heads)
 {
-    EACH_ELEMENT(TILES, PAIRS)
+    EACH_RESULT(TILES, PAIRS)
+    _Pragma("unroll") for (int half = 0; half < 2; half++)
     {
-        int64_t row = first + (warp() * TILES + t) * 16 + row_in_tile(j);
-        int c = column_of(p, i, j);
-        if (row < heads.T && c < heads.size)
-            to[row * stride + c] = to_bf16(scale[t][j / 2] * products.at[t][p][i].at[j]);
+        const float *x = &products.at[t][p][i].at[half * 2];
+        int row = first + t * 16 + row_in_tile(half * 2);
+        int c = column_of(p, i, 0);
+        bf16 *at = to + (int64_t)row * stride + c;
+        unsigned pair = rounded_pair(scale[t][half] * x[1], scale[t][half] * x[0]);
+        if (row >= heads.T || c >= heads.size)
+            continue;
+        if (heads.packed) {
+            *(unsigned *)at = pair;
+            continue;
+        }
+        at[0] = bf16{(uint16_t)pair};
+        if (c + 1 < heads.size)
+            at[1] = bf16{(uint16_t)(pair >> 16)};
     }
 }
 
-/* The scores of queries and keys that do not see each other become -infinity, whose exponential is
- * 0. `row`, `column`: what the warp's first row and the first column stand for. */
-template <bool ROWS_ARE_QUERIES, int TILES, int PAIRS>
-static __device__ void hide(sums<TILES, PAIRS> &scores, int64_t row, int64_t column,
-                            const struct heads &heads)
+/* The scores of keys that a query does not see become -infinity, whose exponential is 0. `row`,
+ * `column`: what the warp's first row and the first column stand for. Queries beyond T are left
+ * alone: nobody reads their rows, and to keys they bring zeros. */
+template <int TILES, int PAIRS>
+static __device__ void hide_keys(sums<TILES, PAIRS> &scores, int row, int column,
+                                 const struct heads &heads)
 {
-    int64_t query = ROWS_ARE_QUERIES ? row : column, key = ROWS_ARE_QUERIES ? column : row;
-    int queries = ROWS_ARE_QUERIES ? TILES * 16 : PAIRS * 16;
-    int keys = ROWS_ARE_QUERIES ? PAIRS * 16 : TILES * 16;
-    if (query + queries <= heads.T && key + keys <= heads.T &&
-        (!heads.causal || key + keys <= query + 1))
+    if (column + PAIRS * 16 - 1 <= last_key(heads, row))
         return; /* all see all */
+    int last[TILES][2];
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            last[t][half] =
+                last_key(heads, row + t * 16 + row_in_tile(half * 2)) - column - column_of(0, 0, 0);
     EACH_ELEMENT(TILES, PAIRS)
-    {
-        int64_t r = row + t * 16 + row_in_tile(j), c = column + column_of(p, i, j);
-        if (!(ROWS_ARE_QUERIES ? sees(heads, r, c) : sees(heads, c, r)))
-            scores.at[t][p][i].at[j] = -INFINITY;
-    }
+    if (p * 16 + i * 8 + j % 2 > last[t][j / 2])
+        scores.at[t][p][i].at[j] = -INFINITY;
+}
+
+/* The same where rows are keys and columns queries; keys beyond T are left alone. */
+template <int PAIRS>
+static __device__ void hide_from_queries(sums<1, PAIRS> &scores, int row, int column,
+                                         const struct heads &heads)
+{
+    if (first_query(heads, row + 15) <= column)
+        return; /* all see all */
+    int before = column + column_of(0, 0, 0);
+    int first[2] = {first_query(heads, row + row_in_tile(0)) - before,
+                    first_query(heads, row + row_in_tile(2)) - before};
+    EACH_ELEMENT(1, PAIRS)
+    if (p * 16 + i * 8 + j % 2 < first[j / 2])
+        scores.at[t][p][i].at[j] = -INFINITY;
 }
 
 /* -- forward ----------------------------------------------------------------------------------- */
@@ -252,32 +287,27 @@ static __device__ void exponentiate(sums<TILES, PAIRS> &scores, sums<TILES, CHAN
 }
 
 /* The last tiles come first: when causal they have most to do. */
-template <int ROWS> static __device__ int64_t first_row(const struct heads &heads)
+template <int ROWS> static __device__ int first_row(const struct heads &heads)
 {
-    int64_t tiles = (heads.T + ROWS - 1) / ROWS;
-    return (tiles - 1 - blockIdx.x % tiles) * ROWS;
+    int tiles = (heads.T + ROWS - 1) / ROWS;
+    return (tiles - 1 - (int)blockIdx.x % tiles) * ROWS;
 }
 
-template <int ROWS> static __device__ int64_t head_number(const struct heads &heads)
+template <int ROWS> static __device__ int head_number(const struct heads &heads)
 {
-    return blockIdx.x / ((heads.T + ROWS - 1) / ROWS);
-}
-
-static __device__ int64_t keys_seen(const struct heads &heads, int64_t first, int rows)
-{
-    return heads.causal && first + rows < heads.T ? first + rows : heads.T;
+    return (int)blockIdx.x / ((heads.T + ROWS - 1) / ROWS);
 }
 
 template <int WIDTH, int TILES, int OTHERS>
-static __global__ void __launch_bounds__(WARPS *WARP)
+static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 3 : 2)
     forward(bf16 *out, float *lse, const bf16 *qkv, struct heads heads)
 {
     using S = shape<WIDTH, TILES, OTHERS>;
     extern __shared__ float4 shared[];
     bf16 *queries = (bf16 *)shared, *keys = queries + S::OWN, *values = keys + 2 * S::OTHER;
-    int64_t number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
+    int number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
     struct tile tile = head_of(heads, number / heads.H, number % heads.H);
-    int64_t query = first + warp() * TILES * 16, end = keys_seen(heads, first, S::ROWS);
+    int query = first + warp() * TILES * 16, end = last_key(heads, first + S::ROWS - 1) + 1;
     const float scale2 = heads.scale * LOG2_E;
     struct softmax_rows<TILES> rows;
     sums<TILES, S::CHANNEL_PAIRS> products;
@@ -290,21 +320,21 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     clear(products);
     fetch<WIDTH, S::ROWS>(queries, qkv + tile.queries, first, heads.wide, heads);
     fetch<WIDTH, OTHERS>(keys, qkv + tile.keys, 0, heads.wide, heads);
-    fetch<WIDTH, OTHERS>(values, qkv + tile.values, 0, heads.wide, heads);
+    fetch<WIDTH, OTHERS>(values, qkv + tile.keys + heads.between, 0, heads.wide, heads);
     copies_are_a_group();
-    for (int64_t key = 0; key < end; key += OTHERS) {
-        int now = (int)(key / OTHERS % 2), next = 1 - now;
+    for (int key = 0; key < end; key += OTHERS) {
+        int now = key / OTHERS % 2, next = 1 - now;
         wait_for_copies<0>();
         __syncthreads(); /* these are there for all, and what `next` held has been used */
         if (key + OTHERS < end) {
             fetch<WIDTH, OTHERS>(keys + next * S::OTHER, qkv + tile.keys, key + OTHERS, heads.wide,
                                  heads);
-            fetch<WIDTH, OTHERS>(values + next * S::OTHER, qkv + tile.values, key + OTHERS,
-                                 heads.wide, heads);
+            fetch<WIDTH, OTHERS>(values + next * S::OTHER, qkv + tile.keys + heads.between,
+                                 key + OTHERS, heads.wide, heads);
         }
         copies_are_a_group();
         multiply_rows<WIDTH, TILES, OTHERS>(scores, queries, keys + now * S::OTHER);
-        hide<true>(scores, query, key, heads);
+        hide_keys(scores, query, key, heads);
         exponentiate(scores, products, rows, scale2);
         add_products<WIDTH, TILES, OTHERS>(products, scores, values + now * S::OTHER);
     }
@@ -314,31 +344,38 @@ static __global__ void __launch_bounds__(WARPS *WARP)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float sum = warp_sum(rows.sum[t][half], LANES_OF_ROW);
-            int64_t row = query + t * 16 + row_in_tile(half * 2);
+            int row = query + t * 16 + row_in_tile(half * 2);
             factor[t][half] = 1 / sum;
             if (lane() % LANES_OF_ROW == 0 && row < heads.T)
                 lse[tile.lse + row] = heads.scale * rows.largest[t][half] + log_of(sum);
         }
-    store_rows(out + tile.out, first, heads.C, products, factor, heads);
+    store_rows(out + tile.out, query, heads.C, products, factor, heads);
 }
 
 /* -- backward ---------------------------------------------------------------------------------- */
 
-/* D (B,H,T) = sum(dout * out) of each query: sum(P * dP). A warp a query. */
-static __global__ void sum_rows(float *D, const bf16 *dout, const bf16 *out, int64_t rows,
+/* D (B,H,T) = sum(dout * out) of each query: sum(P * dP). SHARED_BY lanes a query, each COUNT
+ * channels. */
+template <int COUNT>
+static __global__ void sum_rows(float *D, const bf16 *dout, const bf16 *out, int rows,
                                 struct heads heads)
 {
-    int64_t number = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    if (number >= rows)
-        return;
-    int64_t head = number / heads.T;
-    struct tile tile = head_of(heads, head / heads.H, head % heads.H);
-    int64_t at = tile.out + number % heads.T * heads.C;
+    enum { SHARED_BY = COUNT == 1 ? WARP : SIZE_MAX_BF16 / COUNT };
+    int number = (int)(element_index() / SHARED_BY), lane = threadIdx.x % SHARED_BY;
     float sum = 0;
-    for (int64_t c = lane(); c < heads.size; c += WARP)
-        sum = fmaf(value(dout[at + c]), value(out[at + c]), sum);
-    sum = warp_sum(sum);
-    if (lane() == 0)
+    if (number < rows) {
+        int head = number / heads.T;
+        struct tile tile = head_of(heads, head / heads.H, head % heads.H);
+        int64_t at = tile.out + (int64_t)(number % heads.T) * heads.C;
+        for (int c = lane * COUNT; c < heads.size; c += SHARED_BY * COUNT) {
+            pack<float, COUNT> d = values(load<COUNT>(dout + at + c));
+            pack<float, COUNT> o = values(load<COUNT>(out + at + c));
+            for (int i = 0; i < COUNT; i++)
+                sum = fmaf(d.at[i], o.at[i], sum);
+        }
+    }
+    sum = warp_sum(sum, SHARED_BY);
+    if (number < rows && lane == 0)
         D[number] = sum;
 }
 
@@ -351,7 +388,7 @@ static __device__ void differentiate(float &score, float &dscore, float lse2, fl
 
 /* A tile of queries: dQ = scale * dS K, dP = dout V^T. */
 template <int WIDTH, int OTHERS>
-static __global__ void __launch_bounds__(WARPS *WARP)
+static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 4 : 3)
     backward_queries(bf16 *dqkv, const bf16 *dout, const float *lse, const float *D,
                      const bf16 *qkv, struct heads heads)
 {
@@ -359,15 +396,15 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     extern __shared__ float4 shared[];
     bf16 *queries = (bf16 *)shared, *douts = queries + S::OWN, *keys = douts + S::OWN;
     bf16 *values = keys + 2 * S::OTHER;
-    int64_t number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
+    int number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
     struct tile tile = head_of(heads, number / heads.H, number % heads.H);
-    int64_t query = first + warp() * 16, end = keys_seen(heads, first, S::ROWS);
+    int query = first + warp() * 16, end = last_key(heads, first + S::ROWS - 1) + 1;
     const float scale2 = heads.scale * LOG2_E;
     float lse2[2] = {}, row_D[2] = {}, scale[1][2] = {{heads.scale, heads.scale}};
     sums<1, S::CHANNEL_PAIRS> products;
     sums<1, S::OTHER_PAIRS> scores, dscores;
     for (int half = 0; half < 2; half++) {
-        int64_t row = query + row_in_tile(half * 2);
+        int row = query + row_in_tile(half * 2);
         if (row < heads.T) {
             lse2[half] = lse[tile.lse + row] * LOG2_E;
             row_D[half] = D[tile.lse + row];
@@ -377,34 +414,34 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     fetch<WIDTH, S::ROWS>(queries, qkv + tile.queries, first, heads.wide, heads);
     fetch<WIDTH, S::ROWS>(douts, dout + tile.out, first, heads.C, heads);
     fetch<WIDTH, OTHERS>(keys, qkv + tile.keys, 0, heads.wide, heads);
-    fetch<WIDTH, OTHERS>(values, qkv + tile.values, 0, heads.wide, heads);
+    fetch<WIDTH, OTHERS>(values, qkv + tile.keys + heads.between, 0, heads.wide, heads);
     copies_are_a_group();
-    for (int64_t key = 0; key < end; key += OTHERS) {
-        int now = (int)(key / OTHERS % 2), next = 1 - now;
+    for (int key = 0; key < end; key += OTHERS) {
+        int now = key / OTHERS % 2, next = 1 - now;
         wait_for_copies<0>();
         __syncthreads(); /* as in forward */
         if (key + OTHERS < end) {
             fetch<WIDTH, OTHERS>(keys + next * S::OTHER, qkv + tile.keys, key + OTHERS, heads.wide,
                                  heads);
-            fetch<WIDTH, OTHERS>(values + next * S::OTHER, qkv + tile.values, key + OTHERS,
-                                 heads.wide, heads);
+            fetch<WIDTH, OTHERS>(values + next * S::OTHER, qkv + tile.keys + heads.between,
+                                 key + OTHERS, heads.wide, heads);
         }
         copies_are_a_group();
         multiply_rows<WIDTH, 1, OTHERS>(scores, queries, keys + now * S::OTHER);
         multiply_rows<WIDTH, 1, OTHERS>(dscores, douts, values + now * S::OTHER);
-        hide<true>(scores, query, key, heads);
+        hide_keys(scores, query, key, heads);
         EACH_ELEMENT(1, S::OTHER_PAIRS)
         differentiate(scores.at[t][p][i].at[j], dscores.at[t][p][i].at[j], lse2[j / 2],
                       row_D[j / 2], scale2);
         add_products<WIDTH, 1, OTHERS>(products, dscores, keys + now * S::OTHER);
     }
-    store_rows(dqkv + tile.queries, first, heads.wide, products, scale, heads);
+    store_rows(dqkv + tile.queries, query, heads.wide, products, scale, heads);
 }
 
 /* A tile of keys: dV = P^T dout, dK = scale * dS^T Q, over the query heads that share them, first
  * to last. Scores are transposed here: the warp's rows are keys, its columns queries. */
 template <int WIDTH, int OTHERS>
-static __global__ void __launch_bounds__(WARPS *WARP)
+static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 3 : 2)
     backward_keys(bf16 *dqkv, const bf16 *dout, const float *lse, const float *D, const bf16 *qkv,
                   struct heads heads)
 {
@@ -413,11 +450,12 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     bf16 *keys = (bf16 *)shared, *values = keys + S::OWN, *queries = values + S::OWN;
     bf16 *douts = queries + 2 * S::OTHER;
     __shared__ float lse2[OTHERS], row_D[OTHERS];
-    int64_t number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
-    int64_t shares = heads.H / heads.G, b = number / heads.G, h = number % heads.G * shares;
+    int number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
+    int shares = heads.H / heads.G, b = number / heads.G, h = number % heads.G * shares;
     struct tile tile = head_of(heads, b, h);
-    const int64_t key = first + warp() * 16, begin = heads.causal ? first / OTHERS * OTHERS : 0;
-    const int64_t tiles = (heads.T - begin + OTHERS - 1) / OTHERS; /* of queries, a head */
+    const int key = first + warp() * 16, begin = first_query(heads, first) / OTHERS * OTHERS;
+    const int steps = shares * ((heads.T - begin + OTHERS - 1) / OTHERS);
+    int query = begin;
     const float scale2 = heads.scale * LOG2_E;
     const float scale[1][2] = {{heads.scale, heads.scale}}, one[1][2] = {{1, 1}};
     sums<1, S::CHANNEL_PAIRS> dkeys, dvalues;
@@ -425,14 +463,19 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     clear(dkeys);
     clear(dvalues);
     fetch<WIDTH, S::ROWS>(keys, qkv + tile.keys, first, heads.wide, heads);
-    fetch<WIDTH, S::ROWS>(values, qkv + tile.values, first, heads.wide, heads);
+    fetch<WIDTH, S::ROWS>(values, qkv + tile.keys + heads.between, first, heads.wide, heads);
     fetch<WIDTH, OTHERS>(queries, qkv + tile.queries, begin, heads.wide, heads);
     fetch<WIDTH, OTHERS>(douts, dout + tile.out, begin, heads.C, heads);
     copies_are_a_group();
-    for (int64_t step = 0; step < shares * tiles; step++) {
-        int now = (int)(step % 2), next = 1 - now;
-        int64_t query = begin + step % tiles * OTHERS;
-        tile = head_of(heads, b, h + step / tiles);
+    for (int step = 0; step < steps; step++) {
+        int now = step % 2, next = 1 - now, query_then = query + OTHERS;
+        struct tile then = tile;
+        if (query_then >= heads.T) { /* the next head's begin */
+            query_then = begin;
+            then.queries += heads.size;
+            then.out += heads.size;
+            then.lse += heads.T;
+        }
         wait_for_copies<0>();
         __syncthreads(); /* as in forward; and the rows' numbers before have been used */
         for (int i = threadIdx.x; i < OTHERS; i += WARPS * WARP) {
@@ -440,26 +483,27 @@ static __global__ void __launch_bounds__(WARPS *WARP)
             lse2[i] = there ? lse[tile.lse + query + i] * LOG2_E : 0;
             row_D[i] = there ? D[tile.lse + query + i] : 0;
         }
-        if (step + 1 < shares * tiles) {
-            struct tile then = head_of(heads, b, h + (step + 1) / tiles);
-            int64_t row = begin + (step + 1) % tiles * OTHERS;
-            fetch<WIDTH, OTHERS>(queries + next * S::OTHER, qkv + then.queries, row, heads.wide,
+        if (step + 1 < steps) {
+            fetch<WIDTH, OTHERS>(queries + next * S::OTHER, qkv + then.queries, query_then,
+                                 heads.wide, heads);
+            fetch<WIDTH, OTHERS>(douts + next * S::OTHER, dout + then.out, query_then, heads.C,
                                  heads);
-            fetch<WIDTH, OTHERS>(douts + next * S::OTHER, dout + then.out, row, heads.C, heads);
         }
         copies_are_a_group();
         multiply_rows<WIDTH, 1, OTHERS>(scores, keys, queries + now * S::OTHER);
         multiply_rows<WIDTH, 1, OTHERS>(dscores, values, douts + now * S::OTHER);
         __syncthreads(); /* the rows' numbers are there */
-        hide<false>(scores, key, query, heads);
+        hide_from_queries(scores, key, query, heads);
         EACH_ELEMENT(1, S::OTHER_PAIRS)
         differentiate(scores.at[t][p][i].at[j], dscores.at[t][p][i].at[j], lse2[column_of(p, i, j)],
                       row_D[column_of(p, i, j)], scale2);
         add_products<WIDTH, 1, OTHERS>(dvalues, scores, douts + now * S::OTHER);
         add_products<WIDTH, 1, OTHERS>(dkeys, dscores, queries + now * S::OTHER);
+        tile = then;
+        query = query_then;
     }
-    store_rows(dqkv + tile.keys, first, heads.wide, dkeys, scale, heads);
-    store_rows(dqkv + tile.values, first, heads.wide, dvalues, one, heads);
+    store_rows(dqkv + tile.keys, key, heads.wide, dkeys, scale, heads);
+    store_rows(dqkv + tile.keys + heads.between, key, heads.wide, dvalues, one, heads);
 }
 
 /* -- which template ---------------------------------------------------------------------------- */
@@ -514,7 +558,10 @@ void attention_bf16_backward(SELF, bf16 *dqkv, const bf16 *dout, const bf16 *out
         return;
     }
     float *D = (float *)k->state->workspace;
-    launch(k, ceil_div(rows, THREADS / WARP), THREADS, 0, sum_rows, D, dout, out, rows, heads);
+    if (heads.packed)
+        launch_each(k, rows * SIZE_MAX_BF16 / 8, sum_rows<8>, D, dout, out, rows, heads);
+    else
+        launch_each(k, rows * WARP, sum_rows<1>, D, dout, out, rows, heads);
     if (heads.size <= 64)
         backward_as<64, 64>(k, dqkv, dout, lse, D, qkv, B, heads);
     else

@@ -180,9 +180,10 @@ template <typename Value> static __device__ inline Value warp_sum(Value x, int l
     return x;
 }
 
+/* Of a number and a NaN the number. */
 static __device__ inline float larger(float a, float b)
 {
-    return a > b ? a : b;
+    return fmaxf(a, b);
 }
 
 static __device__ inline float warp_largest(float x, int lanes = WARP)

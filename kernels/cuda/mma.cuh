@@ -52,11 +52,13 @@ static __device__ inline void load_tiles_transposed(unsigned (&pairs)[4], const 
                  : "memory");
 }
 
-/* Starts to copy PACK_BYTES from the device's memory into shared memory. */
-static __device__ inline void copy_async(bf16 *to, const bf16 *from)
+/* Starts to copy PACK_BYTES from the device's memory into shared memory; zeros, and nothing is read,
+ * when they are not `there`. */
+static __device__ inline void copy_async(bf16 *to, const bf16 *from, bool there)
 {
-    unsigned at = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    unsigned at = (unsigned)__cvta_generic_to_shared(to), bytes = there ? PACK_BYTES : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes)
+                 : "memory");
 }
 
 /* What was started so far is a group; waits until all but the newest `GROUPS` groups of the thread

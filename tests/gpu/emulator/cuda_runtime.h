@@ -17,7 +17,7 @@
 #define __shared__ thread_local
 #define __device__
 #define __global__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct alignas(16) float4 {
     float x, y, z, w;
@@ -59,7 +59,7 @@ struct bf16;
 void mma(mma_sum &sum, const mma_left &a, const mma_right &b);
 void load_tiles(unsigned (&pairs)[4], const bf16 *row);
 void load_tiles_transposed(unsigned (&pairs)[4], const bf16 *row);
-void copy_async(bf16 *to, const bf16 *from);
+void copy_async(bf16 *to, const bf16 *from, bool there);
 static inline float exp2_of(float x)
 {
     return exp2f(x);

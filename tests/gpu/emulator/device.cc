@@ -675,12 +675,15 @@ void load_tiles_transposed(unsigned (&pairs)[4], const bf16 *row)
     }
 }
 
-void copy_async(bf16 *to, const bf16 *from)
+void copy_async(bf16 *to, const bf16 *from, bool there)
 {
     shared_row((uint64_t)(uintptr_t)to);
     if ((uintptr_t)from % 16 != 0)
         complain("an asynchronous copy is not aligned");
-    memcpy(to, from, 16);
+    if (there)
+        memcpy(to, from, 16);
+    else
+        memset(to, 0, 16);
 }
 
 /* -- launches ---------------------------------------------------------------------------------- */
