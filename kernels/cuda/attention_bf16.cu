@@ -16,8 +16,6 @@ enum {
     SIZE_MAX_BF16 = 128, /* channels of a head: what registers hold */
 };
 
-static const float LOG2_E = 1.4426950408889634f;
-
 /* WIDTH: the head's size rounded up to what a template is there for; what is beyond it is 0. */
 template <int WIDTH, int TILES, int OTHERS> struct shape {
     enum {

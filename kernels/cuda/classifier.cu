@@ -4,37 +4,77 @@
 
 enum { ROW_THREADS = 512 };
 
-/* What every thread of a row's block knows. */
+/* Columns are counted in 32 bits. */
+static int columns(int64_t Vp)
+{
+    check(Vp <= INT32_MAX / 2); /* a thread counts beyond it */
+    return (int)Vp;
+}
+
+/* What every thread of a row's block knows. e^(x - largest) is 2^(x log2 e - base). */
 struct row {
-    float largest, logit, sum; /* logit: the target's; sum of e^(logit - largest) */
-    bool correct;
+    float largest, base, logit, sum; /* logit: the target's; sum of e^(logit - largest) */
 };
 
-template <typename Element, int COUNT>
-static __device__ struct row classify_row(const Element *logits, int32_t target, int64_t V,
-                                          int64_t Vp)
+/* A thread's part of a row's sum: `sum` has the factor 2^-base, `base` follows `largest`. */
+struct part {
+    float largest, base, sum;
+};
+
+static __device__ float base_of(float largest)
 {
-    const int64_t first = (int64_t)threadIdx.x * COUNT, step = ROW_THREADS * COUNT;
-    float largest = -INFINITY, sum = 0;
-    for (int64_t i = first; i < Vp; i += step) {
-        pack<Element, COUNT> in = load<COUNT>(logits + i);
-        for (int j = 0; j < COUNT && i + j < V; j++)
-            largest = larger(largest, value(in.at[j]));
+    return largest == -INFINITY ? 0 : largest * LOG2_E;
+}
+
+/* More logits: what the sum has so far is scaled to the new largest one. */
+template <int COUNT>
+static __device__ void add_logits(struct part &part, const pack<float, COUNT> &x)
+{
+    float largest = part.largest;
+    for (int j = 0; j < COUNT; j++)
+        largest = larger(largest, x.at[j]);
+    if (largest > part.largest) {
+        float base = base_of(largest);
+        part.sum *= exp2_of(part.base - base);
+        part.base = base;
+        part.largest = largest;
     }
+    for (int j = 0; j < COUNT; j++)
+        part.sum += exp2_of(fmaf(x.at[j], LOG2_E, -part.base));
+}
+
+/* Packs that have only classes come first, then single elements: so nothing is compared with V but
+ * once. Where the single ones begin: */
+template <int COUNT> static __device__ int first_single(int V)
+{
+    return V - V % COUNT;
+}
+
+template <typename Element, int COUNT>
+static __device__ struct row sum_row(const Element *logits, int target, int V)
+{
+    const int singles = first_single<COUNT>(V), thread = threadIdx.x;
+    struct part part = {-INFINITY, 0, 0};
+    for (int i = thread * COUNT; i < singles; i += ROW_THREADS * COUNT)
+        add_logits(part, values(load<COUNT>(logits + i)));
+    for (int i = singles + thread; i < V; i += ROW_THREADS)
+        add_logits(part, pack<float, 1>{{value(logits[i])}});
     struct row row;
-    row.largest = block_largest(largest);
+    row.largest = block_largest(part.largest);
+    row.base = base_of(row.largest);
     row.logit = value(logits[target]);
-    bool earlier = false; /* a lower index that is the largest, too */
-    for (int64_t i = first; i < Vp; i += step) {
-        pack<Element, COUNT> in = load<COUNT>(logits + i);
-        for (int j = 0; j < COUNT && i + j < V; j++) {
-            sum += exp_of(value(in.at[j]) - row.largest);
-            earlier |= i + j < target && value(in.at[j]) == row.largest;
-        }
-    }
-    row.sum = block_sum(sum);
-    row.correct = !__syncthreads_or(earlier) && row.logit == row.largest;
+    row.sum = block_sum(part.sum * exp2_of(part.base - row.base));
     return row;
+}
+
+/* Whether a lower index than the target's is the largest, too; the same answer in all threads. */
+template <typename Element>
+static __device__ bool is_earlier(const Element *logits, int target, float largest)
+{
+    bool earlier = false;
+    for (int i = threadIdx.x; i < target; i += ROW_THREADS)
+        earlier |= value(logits[i]) == largest;
+    return __syncthreads_or(earlier);
 }
 
 static __device__ void store_row(float *losses, int32_t *correct, float loss, bool is_correct)
@@ -46,49 +86,58 @@ static __device__ void store_row(float *losses, int32_t *correct, float loss, bo
         correct[blockIdx.x] = is_correct;
 }
 
-/* logits = their gradient */
+/* logits = their gradient. The target's is put right by the thread that has stored it. */
 template <typename Element, int COUNT>
-static __device__ void differentiate_row(Element *logits, const struct row *row, int32_t target,
-                                         float dloss, int64_t V, int64_t Vp)
+static __device__ void differentiate_row(Element *logits, const struct row &row, int target,
+                                         float dloss, int V, int Vp)
 {
-    const int64_t first = (int64_t)threadIdx.x * COUNT, step = ROW_THREADS * COUNT;
-    float scale = dloss / row->sum;
-    for (int64_t i = first; i < Vp; i += step) {
-        pack<Element, COUNT> in = load<COUNT>(logits + i);
-        for (int j = 0; j < COUNT; j++) {
-            float d = i + j < V ? exp_of(value(in.at[j]) - row->largest) * scale : 0;
-            in.at[j] = rounded<Element>(i + j == target ? d - dloss : d);
-        }
-        store<COUNT>(logits + i, in);
+    const int singles = first_single<COUNT>(V), thread = threadIdx.x;
+    const float scale = dloss / row.sum;
+    for (int i = thread * COUNT; i < singles; i += ROW_THREADS * COUNT) {
+        pack<float, COUNT> x = values(load<COUNT>(logits + i));
+        for (int j = 0; j < COUNT; j++)
+            x.at[j] = exp2_of(fmaf(x.at[j], LOG2_E, -row.base)) * scale;
+        store(logits + i, rounded<Element>(x));
     }
+    for (int i = singles + thread; i < Vp; i += ROW_THREADS) {
+        float d = exp2_of(fmaf(value(logits[i]), LOG2_E, -row.base)) * scale;
+        logits[i] = rounded<Element>(i < V ? d : 0);
+    }
+    int owner = target < singles ? target / COUNT : target - singles;
+    if (thread == owner % ROW_THREADS)
+        logits[target] =
+            rounded<Element>(exp2_of(fmaf(row.logit, LOG2_E, -row.base)) * scale - dloss);
 }
 
 /* A block a row; `differentiate`: logits become their gradient. */
 template <typename Element, int COUNT>
 static __global__ void classify(float *losses, int32_t *correct, Element *logits,
-                                const int32_t *targets, bool differentiate, float dloss, int64_t V,
-                                int64_t Vp)
+                                const int32_t *targets, bool differentiate, float dloss, int V,
+                                int Vp)
 {
-    int32_t target = targets[blockIdx.x];
-    logits += blockIdx.x * Vp;
+    int target = targets[blockIdx.x];
+    logits += (int64_t)blockIdx.x * Vp;
     if (target < 0) {
         store_row(losses, correct, 0, false);
-        for (int64_t i = threadIdx.x; i < Vp && differentiate; i += ROW_THREADS)
+        for (int i = threadIdx.x; i < Vp && differentiate; i += ROW_THREADS)
             logits[i] = rounded<Element>(0);
         return;
     }
     device_check(target < V);
-    struct row row = classify_row<Element, COUNT>(logits, target, V, Vp);
-    store_row(losses, correct, log_of(row.sum) + (row.largest - row.logit), row.correct);
+    struct row row = sum_row<Element, COUNT>(logits, target, V);
+    bool is_correct = correct && row.logit == row.largest;
+    if (is_correct)
+        is_correct = !is_earlier(logits, target, row.largest);
+    store_row(losses, correct, log_of(row.sum) + (row.largest - row.logit), is_correct);
     if (differentiate)
-        differentiate_row<Element, COUNT>(logits, &row, target, dloss, V, Vp);
+        differentiate_row<Element, COUNT>(logits, row, target, dloss, V, Vp);
 }
 
 void cuda_classifier_forward(SELF, float *losses, int32_t *correct, const element *logits,
                              const int32_t *targets, int64_t N, int64_t V, int64_t Vp)
 {
     LAUNCH_PACKS(k, packs_fit(k, Vp, logits), N, ROW_THREADS, 0, classify, losses, correct,
-                 (element *)logits, targets, false, 0.0f, V, Vp);
+                 (element *)logits, targets, false, 0.0f, columns(V), columns(Vp));
 }
 
 void cuda_classifier_forward_backward(SELF, float *losses, int32_t *correct, element *logits,
@@ -96,7 +145,7 @@ void cuda_classifier_forward_backward(SELF, float *losses, int32_t *correct, ele
                                       int64_t Vp)
 {
     LAUNCH_PACKS(k, packs_fit(k, Vp, logits), N, ROW_THREADS, 0, classify, losses, correct, logits,
-                 targets, true, dloss, V, Vp);
+                 targets, true, dloss, columns(V), columns(Vp));
 }
 
 /* -- by pieces of the classes ------------------------------------------------------------------ */
@@ -129,16 +178,19 @@ static __device__ bool has_class(int32_t target, int64_t first, int64_t V)
 
 template <typename Element, int COUNT>
 static __global__ void piece_largest(float *largest, float *logit, const Element *logits,
-                                     const int32_t *targets, int64_t first, int64_t V, int64_t Vp)
+                                     const int32_t *targets, int64_t first, int V, int Vp)
 {
+    const int singles = first_single<COUNT>(V), thread = threadIdx.x;
     int32_t target = targets[blockIdx.x];
     float most = -INFINITY;
-    logits += blockIdx.x * Vp;
-    for (int64_t i = (int64_t)threadIdx.x * COUNT; i < Vp; i += ROW_THREADS * COUNT) {
-        pack<Element, COUNT> in = load<COUNT>(logits + i);
-        for (int j = 0; j < COUNT && i + j < V; j++)
-            most = larger(most, value(in.at[j]));
+    logits += (int64_t)blockIdx.x * Vp;
+    for (int i = thread * COUNT; i < singles; i += ROW_THREADS * COUNT) {
+        pack<float, COUNT> x = values(load<COUNT>(logits + i));
+        for (int j = 0; j < COUNT; j++)
+            most = larger(most, x.at[j]);
     }
+    for (int i = singles + thread; i < V; i += ROW_THREADS)
+        most = larger(most, value(logits[i]));
     most = block_largest(most);
     if (threadIdx.x != 0)
         return;
@@ -151,31 +203,31 @@ void cuda_pieces_largest(SELF, float *largest, float *logit, const element *logi
                          const int32_t *targets, int64_t first, int64_t N, int64_t V, int64_t Vp)
 {
     LAUNCH_PACKS(k, packs_fit(k, Vp, logits), N, ROW_THREADS, 0, piece_largest, largest, logit,
-                 (element *)logits, targets, first, V, Vp);
+                 (element *)logits, targets, first, columns(V), columns(Vp));
 }
 
 template <typename Element, int COUNT>
 static __global__ void piece_exponentials(float *sums, int32_t *correct, Element *logits,
                                           const float *largest, const int32_t *targets,
-                                          int64_t first, int64_t P, int64_t N, int64_t V,
-                                          int64_t Vp)
+                                          int64_t first, int64_t P, int64_t N, int V, int Vp)
 {
     int32_t target = targets[blockIdx.x];
     bool counts = target >= 0, owns = has_class(target, first, V);
+    const int classes = counts ? V : 0; /* a row that does not count gets zeros */
     float most = largest_of(largest + blockIdx.x, P, N), sum = 0;
-    logits += blockIdx.x * Vp;
+    logits += (int64_t)blockIdx.x * Vp;
+    const int below = target < first ? 0 : owns ? (int)(target - first) : V; /* the target */
     float logit = owns ? value(logits[target - first]) : -INFINITY;
     bool earlier = largest_of(largest + blockIdx.x, first / Vp, N) == most;
     __syncthreads(); /* the target's logit has been read */
-    for (int64_t i = (int64_t)threadIdx.x * COUNT; i < Vp; i += ROW_THREADS * COUNT) {
-        pack<Element, COUNT> in = load<COUNT>(logits + i);
+    for (int i = (int)threadIdx.x * COUNT; i < Vp; i += ROW_THREADS * COUNT) {
+        pack<float, COUNT> x = values(load<COUNT>(logits + i));
         for (int j = 0; j < COUNT; j++) {
-            float x = value(in.at[j]), e = counts && i + j < V ? exp_of(x - most) : 0;
-            earlier |= i + j < V && first + i + j < target && x == most;
-            sum += e;
-            in.at[j] = rounded<Element>(e);
+            earlier |= i + j < below && x.at[j] == most;
+            x.at[j] = i + j < classes ? exp_of(x.at[j] - most) : 0;
+            sum += x.at[j];
         }
-        store<COUNT>(logits + i, in);
+        store(logits + i, rounded<Element>(x));
     }
     sum = block_sum(sum);
     bool is_correct = !__syncthreads_or(earlier) && owns && logit == most;
@@ -191,14 +243,14 @@ void cuda_pieces_exponentials(SELF, float *sums, int32_t *correct, element *logi
                               int64_t P, int64_t N, int64_t V, int64_t Vp)
 {
     LAUNCH_PACKS(k, packs_fit(k, Vp, logits), N, ROW_THREADS, 0, piece_exponentials, sums, correct,
-                 logits, largest, targets, first, P, N, V, Vp);
+                 logits, largest, targets, first, P, N, columns(V), columns(Vp));
 }
 
 template <typename Element, int COUNT>
 static __global__ void piece_gradient(float *losses, Element *logits, const float *largest,
                                       const float *sums, const float *logit, const int32_t *targets,
-                                      float dloss, int64_t first, int64_t P, int64_t N, int64_t V,
-                                      int64_t Vp)
+                                      float dloss, int64_t first, int64_t P, int64_t N, int V,
+                                      int Vp)
 {
     const int64_t row = blockIdx.x;
     int32_t target = targets[row];
@@ -209,13 +261,14 @@ static __global__ void piece_gradient(float *losses, Element *logits, const floa
     if (!logits || target < 0) /* a row that does not count has zeroes already */
         return;
     logits += row * Vp;
-    for (int64_t i = (int64_t)threadIdx.x * COUNT; i < Vp; i += ROW_THREADS * COUNT) {
-        pack<Element, COUNT> in = load<COUNT>(logits + i);
+    const int target_here = has_class(target, first, V) ? (int)(target - first) : -1;
+    for (int i = (int)threadIdx.x * COUNT; i < Vp; i += ROW_THREADS * COUNT) {
+        pack<float, COUNT> x = values(load<COUNT>(logits + i));
         for (int j = 0; j < COUNT; j++) {
-            float d = i + j < V ? value(in.at[j]) * scale : 0;
-            in.at[j] = rounded<Element>(first + i + j == target && i + j < V ? d - dloss : d);
+            float d = i + j < V ? x.at[j] * scale : 0;
+            x.at[j] = i + j == target_here ? d - dloss : d;
         }
-        store<COUNT>(logits + i, in);
+        store(logits + i, rounded<Element>(x));
     }
 }
 
@@ -224,5 +277,5 @@ void cuda_pieces_gradient(SELF, float *losses, element *logits, const float *lar
                           float dloss, int64_t first, int64_t P, int64_t N, int64_t V, int64_t Vp)
 {
     LAUNCH_PACKS(k, packs_fit(k, Vp, logits), N, ROW_THREADS, 0, piece_gradient, losses, logits,
-                 largest, sums, logit, targets, dloss, first, P, N, V, Vp);
+                 largest, sums, logit, targets, dloss, first, P, N, columns(V), columns(Vp));
 }

@@ -56,6 +56,21 @@ static __device__ inline float log_of(float x)
     return x == x ? fmaf(n, LN2_HIGH, tail) : x;
 }
 
+/* For powers of 2 where the CPU's bits are not asked for: e^x = 2^(x log2 e). */
+#define LOG2_E 1.4426950408889634f
+
+#ifdef __CUDACC__
+
+/* 2^x; about two units in the last place off. */
+static __device__ inline float exp2_of(float x)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
+#endif
+
 /* How far n (high + low) is from the nearest whole number, at most 1/2. */
 static __device__ inline float circles_of(float n, float high, float low)
 {

@@ -73,14 +73,6 @@ template <int GROUPS> static __device__ inline void wait_for_copies(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
 }
 
-/* 2^x; about two units in the last place off. */
-static __device__ inline float exp2_of(float x)
-{
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-}
-
 #endif
 
 /* Two results that lie side by side, as a left factor. */
