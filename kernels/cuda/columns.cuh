@@ -1,6 +1,7 @@
 /* Sums over the rows of a matrix (N,C), per column, in two stages: the rows are cut into parts, a
- * block adds COLUMNS packs of columns of one part, and then a thread a column adds the parts, first
- * to last. Which rows make a part follows from N, C and the pack alone. */
+ * block adds COLUMNS packs of columns of one part, and then several threads a column add the parts.
+ * Which rows make a part, and in which order parts are added, follows from N, C and the pack alone.
+ */
 #ifndef ROOST_KERNELS_CUDA_COLUMNS_CUH
 #define ROOST_KERNELS_CUDA_COLUMNS_CUH
 
@@ -10,6 +11,8 @@ enum {
     COLUMNS = 32,                  /* packs */
     ROW_LANES = THREADS / COLUMNS, /* rows of a part that a block has in hand at a time */
     BLOCKS_WANTED = 1024,          /* several for each multiprocessor of a large GPU */
+    PART_COLUMNS = 8,              /* floats that are fetched from memory as one */
+    PART_LANES = THREADS / PART_COLUMNS,
 };
 
 struct row_parts {
@@ -71,16 +74,30 @@ static __device__ inline void store_part(float *sums, struct column_walk walk,
         sums[walk.part * C + walk.column + i] = lanes[0][i][x];
 }
 
-/* The second stage: out (C) += sums (parts,C), a thread a column. */
-static __global__ void add_parts(float *out, const float *sums, int64_t parts, int64_t C)
+/* The second stage: out (C) += sums (parts,C). A block has PART_COLUMNS columns and PART_LANES threads
+ * to each: lane l adds parts l, l + PART_LANES …, first to last; then the lanes are added, with the
+ * lane 16 away, then 8, 4, 2, 1. */
+static __global__ void add_part_columns(float *out, const float *sums, int parts, int64_t C)
 {
-    int64_t column = element_index();
-    if (column >= C)
-        return;
-    float sum = sums[column];
-    for (int64_t part = 1; part < parts; part++)
+    __shared__ float lanes[PART_LANES][PART_COLUMNS];
+    int lane = threadIdx.x / PART_COLUMNS, x = threadIdx.x % PART_COLUMNS;
+    int64_t column = (int64_t)blockIdx.x * PART_COLUMNS + x;
+    float sum = 0;
+    for (int part = lane; part < parts && column < C; part += PART_LANES)
         sum += sums[part * C + column];
-    out[column] += sum;
+    lanes[lane][x] = sum;
+    for (int half = PART_LANES / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (lane < half)
+            lanes[lane][x] += lanes[lane + half][x];
+    }
+    if (lane == 0 && column < C)
+        out[column] += lanes[0][x];
+}
+
+static inline void add_parts(SELF, float *out, const float *sums, int64_t parts, int64_t C)
+{
+    launch(k, ceil_div(C, PART_COLUMNS), THREADS, 0, add_part_columns, out, sums, parts, C);
 }
 
 /* Where `index` of several arrays of partial sums lies in the workspace. */

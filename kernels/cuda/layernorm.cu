@@ -127,6 +127,6 @@ void cuda_layernorm_backward(SELF, element *dinp, float *dgamma, float *dbeta, c
                  rstd, gamma, N, C);
     LAUNCH_PACKS(k, packed, part_blocks(parts), THREADS, 0, backward_parameters, dgamma_sums,
                  dbeta_sums, dout, inp, mean, rstd, parts, N, C);
-    launch_each(k, C, add_parts, dgamma, dgamma_sums, parts.count, C);
-    launch_each(k, C, add_parts, dbeta, dbeta_sums, parts.count, C);
+    add_parts(k, dgamma, dgamma_sums, parts.count, C);
+    add_parts(k, dbeta, dbeta_sums, parts.count, C);
 }

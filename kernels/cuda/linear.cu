@@ -146,7 +146,7 @@ static void backward_bias(SELF, float *dbias, const element *dout, int64_t N, in
     struct row_parts parts = row_parts(N, O, pack_count(k, packed));
     float *sums = part_sums(k, parts, O, 0);
     LAUNCH_PACKS(k, packed, part_blocks(parts), THREADS, 0, add_rows, sums, dout, parts, N, O);
-    launch_each(k, O, add_parts, dbias, sums, parts.count, O);
+    add_parts(k, dbias, sums, parts.count, O);
 }
 
 /* The product's pass overwrites the sums that it makes: they are added afterwards, as one part. */
@@ -156,7 +156,7 @@ static bool backward_both(SELF, float *dbias, struct gemm_product product)
     product.epilogue = GEMM_SUMS;
     bool fused = product.M * (int64_t)sizeof(float) <= STAGING_BYTES && gemm_fuse(k, &product);
     if (fused)
-        launch_each(k, product.M, add_parts, dbias, product.sums, 1, product.M);
+        add_parts(k, dbias, product.sums, 1, product.M);
     return fused;
 }
 

@@ -96,5 +96,5 @@ void cuda_rmsnorm_backward(SELF, element *dinp, float *dgamma, const element *do
                  gamma, N, C);
     LAUNCH_PACKS(k, packed, part_blocks(parts), THREADS, 0, backward_parameter, sums, dout, inp,
                  rstd, parts, N, C);
-    launch_each(k, C, add_parts, dgamma, sums, parts.count, C);
+    add_parts(k, dgamma, sums, parts.count, C);
 }
