@@ -11,10 +11,10 @@ static __device__ inline int64_t warp_row(void)
     return (int64_t)blockIdx.x * ROWS + threadIdx.x / WARP;
 }
 
-/* A lane's packs of a row: for (int64_t c = first_pack<COUNT>(); c < C; c += WARP * COUNT) */
-template <int COUNT> static __device__ inline int64_t first_pack(void)
+/* A lane's packs of a row: for (int c = lane_pack<COUNT>(); c < C; c += WARP * COUNT) */
+template <int COUNT> static __device__ inline int lane_pack(void)
 {
-    return (int64_t)(threadIdx.x % WARP) * COUNT;
+    return (int)(threadIdx.x % WARP) * COUNT;
 }
 
 #endif

@@ -78,7 +78,8 @@ static void layernorm_at(const struct tables *tables, int64_t N, int64_t C)
     call_input(&forward, C, 1);
     call_input(&forward, C, 1);
     call_compare(&forward, tables);
-    struct call backward = {.elements = 0x99, .operate = layernorm_backward, .N = N, .C = C};
+    struct call backward = {
+        .elements = 0x99, .operate = layernorm_backward, .N = N, .C = C, .terms = (double)N};
     call_inout(&backward, "layernorm.dinp", NEAR, N * C);
     call_inout(&backward, "layernorm.dgamma", NEAR, C);
     call_inout(&backward, "layernorm.dbeta", NEAR, C);
@@ -97,6 +98,8 @@ TEST(layernorm_is_the_cpus)
     layernorm_at(*state, 65, 64);
     layernorm_at(*state, 9, 768);
     layernorm_at(*state, 1030, 33);
+    layernorm_at(*state, 9, 6152); /* more columns than a block adds */
+    layernorm_at(*state, 4200, 8);
 }
 
 /* -- rmsnorm ----------------------------------------------------------------------------------- */
@@ -119,7 +122,8 @@ static void rmsnorm_at(const struct tables *tables, int64_t N, int64_t C)
     call_input(&forward, N * C, 3);
     call_input(&forward, C, 1);
     call_compare(&forward, tables);
-    struct call backward = {.elements = 0x2d, .operate = rmsnorm_backward, .N = N, .C = C};
+    struct call backward = {
+        .elements = 0x2d, .operate = rmsnorm_backward, .N = N, .C = C, .terms = (double)N};
     call_inout(&backward, "rmsnorm.dinp", NEAR, N * C);
     call_inout(&backward, "rmsnorm.dgamma", NEAR, C);
     for (int i = 0; i < 2; i++)
@@ -136,6 +140,8 @@ TEST(rmsnorm_is_the_cpus)
     rmsnorm_at(*state, 65, 64);
     rmsnorm_at(*state, 9, 768);
     rmsnorm_at(*state, 1030, 33);
+    rmsnorm_at(*state, 9, 6152);
+    rmsnorm_at(*state, 4200, 8);
 }
 
 /* -- classifier -------------------------------------------------------------------------------- */
