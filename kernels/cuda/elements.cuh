@@ -48,8 +48,12 @@ template <> __device__ inline bf16 rounded<bf16>(float x)
     return to_bf16(x);
 }
 
-/* Elements that lie together; loaded and stored as one, at most 16 bytes. */
-template <typename Element, int COUNT> struct alignas(sizeof(Element) * COUNT) pack {
+enum { PACK_BYTES = 16 }; /* loaded and stored as one, at most */
+
+/* Elements that lie together. */
+template <typename Element, int COUNT>
+struct alignas(sizeof(Element) * COUNT < PACK_BYTES ? sizeof(Element) * COUNT
+                                                    : (size_t)PACK_BYTES) pack {
     Element at[COUNT];
 };
 
@@ -153,8 +157,6 @@ static __device__ inline void store_at(Element *to, int64_t i, int64_t n,
 }
 
 /* -- host -------------------------------------------------------------------------------------- */
-
-enum { PACK_BYTES = 16 };
 
 /* Whether these arrays can be loaded PACK_BYTES at a time from their first element on. */
 template <typename... Arrays> static inline bool are_aligned(Arrays... arrays)

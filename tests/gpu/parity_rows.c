@@ -54,6 +54,8 @@ TEST(embedding_has_the_cpus_bits)
     embedding_at(*state, 3, 65, 768, 256);
     embedding_at(*state, 2, 65, 8, 50257);
     embedding_at(*state, 5, 130, 1, 2); /* tokens with more rows than a block has threads */
+    embedding_at(*state, 2, 1100, 3, 40);
+    embedding_at(*state, 1, 5000, 1, 2000000); /* more chunks than there is room to count in */
 }
 
 /* -- layernorm --------------------------------------------------------------------------------- */
