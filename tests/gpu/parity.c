@@ -6,42 +6,59 @@
  * With -DEMULATED it is linked beside the emulated module, which is there on every machine. */
 #include "tests/gpu/parity.h"
 
-static struct tables tables;
-
-static int hand_over_tables(void **state)
+int tables_close(void **tables_of_test)
 {
-    *state = &tables;
-    return 0;
-}
-
-static int free_tables(void **state __attribute__((unused)))
-{
-    kernels_free(tables.bf16);
-    kernels_free(tables.gpu);
-    kernels_free(tables.cpu);
+    struct tables *tables = *tables_of_test;
+    kernels_free(tables->bf16);
+    kernels_free(tables->gpu);
+    kernels_free(tables->cpu);
+    free(tables);
     return 0;
 }
 
 /* False: there is no device. */
-static bool open_tables(char *reason, size_t reason_bytes)
+static bool open_on_device(struct tables *tables, char *reason, size_t reason_bytes)
 {
     struct kernels_options options = {.backend = KERNELS_CUDA};
-    tables.cpu = kernels_for(KERNELS_ISA_AUTO);
-    check(tables.cpu);
-    if (!kernels_new(&options, &tables.gpu, reason, reason_bytes))
+    if (!kernels_new(&options, &tables->gpu, reason, reason_bytes))
         return false;
     options.compute = KERNELS_COMPUTE_BF16;
-    return kernels_new(&options, &tables.bf16, reason, reason_bytes);
+    return kernels_new(&options, &tables->bf16, reason, reason_bytes);
 }
 
-/* `parity PATTERN` leaves out the tests that match it. */
+int tables_open(void **ret_tables)
+{
+    char reason[256];
+    struct tables *tables = calloc(1, sizeof *tables);
+    check(tables);
+    tables->cpu = kernels_for(KERNELS_ISA_AUTO);
+    check(tables->cpu);
+    *ret_tables = tables;
+    if (open_on_device(tables, reason, sizeof reason))
+        return 0;
+    print_error("%s\n", reason);
+    tables_close(ret_tables);
+    return -1;
+}
+
+static bool has_device(char *reason, size_t reason_bytes)
+{
+    struct tables tables = {0};
+    bool has = open_on_device(&tables, reason, reason_bytes);
+    kernels_free(tables.bf16);
+    kernels_free(tables.gpu);
+    return has;
+}
+
+/* `parity only PATTERN` runs the tests that match it, `parity without PATTERN` the others. */
 int main(int count, char **words)
 {
-    if (count > 1)
-        cmocka_set_skip_filter(words[1]);
+    if (count == 3 && strcmp(words[1], "only") == 0)
+        cmocka_set_test_filter(words[2]);
+    if (count == 3 && strcmp(words[1], "without") == 0)
+        cmocka_set_skip_filter(words[2]);
     char reason[256];
-    if (!open_tables(reason, sizeof reason)) {
-        kernels_free(tables.cpu);
+    if (!has_device(reason, sizeof reason)) {
 #ifdef EMULATED
         printf("1..1\nnot ok 1 - the emulated device: %s\n", reason);
         return 1;
@@ -50,5 +67,5 @@ int main(int count, char **words)
         return 0;
 #endif
     }
-    return unit_run(hand_over_tables, free_tables);
+    return unit_run(NULL, NULL);
 }

@@ -42,9 +42,16 @@ struct call {
     void (*operate)(const struct call *call, const struct kernels *k, void *const *a);
 };
 
+/* The CPU's, and two of the device, in fp32 and bf16. */
 struct tables {
     const struct kernels *cpu, *gpu, *bf16;
 };
+
+/* A test whose `*state` are tables that were opened for it: what failed in an earlier one is not on
+ * record in them. */
+int tables_open(void **ret_tables);
+int tables_close(void **tables);
+#define PARITY(title) TEST(title, .setup_func = tables_open, .teardown_func = tables_close)
 
 /* One more argument, which every call starts with as `start` has it then. */
 struct array *call_array(struct call *call, const char *name, size_t bytes);

@@ -22,7 +22,7 @@ static void rope_at(const struct tables *tables, int64_t B, int64_t T, int64_t H
     call_compare(&call, tables);
 }
 
-TEST(rope_has_the_cpus_bits)
+PARITY(rope_has_the_cpus_bits)
 {
     rope_at(*state, 1, 1, 1, 1, 2, 0);
     rope_at(*state, 2, 65, 3, 1, 34, 0);
@@ -102,7 +102,7 @@ static void attention_at(const struct tables *tables, bool causal, int64_t B, in
     skipping_attention_at(tables, causal, B, T, H, G, size, 0);
 }
 
-TEST(attention_is_the_cpus)
+PARITY(attention_is_the_cpus)
 {
     attention_at(*state, true, 1, 1, 1, 1, 1);
     attention_at(*state, true, 2, 63, 3, 3, 16);
@@ -118,7 +118,7 @@ TEST(attention_is_the_cpus)
     skipping_attention_at(*state, true, 1, 37, 2, 1, 16, 1);
 }
 
-TEST(heads_that_are_too_wide_are_refused)
+PARITY(heads_that_are_too_wide_are_refused)
 {
     const struct kernels_options options = {.backend = KERNELS_CUDA};
     const struct kernels *k;

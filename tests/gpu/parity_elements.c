@@ -61,7 +61,7 @@ static const struct {
     int64_t n, skip;
 } runs[] = {{1, 0}, {63, 0}, {64, 0}, {65, 0}, {20001, 0}, {64, 1}, {2003, 3}};
 
-TEST(elementwise_operations_have_the_cpus_bits)
+PARITY(elementwise_operations_have_the_cpus_bits)
 {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         int64_t n = runs[i].n, all = runs[i].skip + n + 1;
@@ -97,7 +97,7 @@ static void run_copy(const struct call *c, const struct kernels *k, void *const 
     k->copy(k, (float *)a[0] + c->skip, (float *)a[1] + c->skip, (size_t)c->n * sizeof(float));
 }
 
-TEST(a_copy_has_the_cpus_bits)
+PARITY(a_copy_has_the_cpus_bits)
 {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         int64_t all = runs[i].skip + runs[i].n + 1;
@@ -121,7 +121,7 @@ static void run_swiglu(const struct call *c, const struct kernels *k, void *cons
     k->swiglu_backward(k, x[4], x[3], x[4], SWIGLU_ROWS, c->n); /* in place */
 }
 
-TEST(swiglu_has_the_cpus_bits)
+PARITY(swiglu_has_the_cpus_bits)
 {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         int64_t n = SWIGLU_ROWS * runs[i].n, single = runs[i].skip + n, twice = single + n;
@@ -150,7 +150,7 @@ static void wire_operations(const struct call *c, const struct kernels *k, void 
     k->add_bf16(k, a[3], (char *)a[0] + 1, c->n);
 }
 
-TEST(wire_operations_have_the_cpus_bits)
+PARITY(wire_operations_have_the_cpus_bits)
 {
     static const int64_t lengths[] = {1, 65, 131072, 600001}; /* the last passes in pieces */
     for (int i = 0; i < 4; i++) {
@@ -177,7 +177,7 @@ TEST(wire_operations_have_the_cpus_bits)
     }
 }
 
-TEST(the_sum_of_squares_is_the_cpus)
+PARITY(the_sum_of_squares_is_the_cpus)
 {
     const struct tables *tables = *state;
     const struct kernels *gpu = tables->gpu;
@@ -232,7 +232,7 @@ static void run_optimizers(const struct call *c, const struct kernels *k, void *
             0.125f, c->n);
 }
 
-TEST(optimizers_have_the_cpus_bits)
+PARITY(optimizers_have_the_cpus_bits)
 {
     static const enum kernels_format formats[] = {KERNELS_NONE, KERNELS_F32, KERNELS_BF16};
     for (int i = 0; i < 3; i++) {

@@ -76,7 +76,7 @@ static void linear_finish_at(const struct tables *tables, int64_t N, int64_t O, 
     call_compare(&call, tables);
 }
 
-TEST(what_follows_a_sum_of_pieces_is_the_cpus)
+PARITY(what_follows_a_sum_of_pieces_is_the_cpus)
 {
     linear_finish_at(*state, 1, 1, true);
     linear_finish_at(*state, 5, 64, false);
@@ -123,7 +123,7 @@ static void linear_at(const struct tables *tables, int64_t N, int64_t I, int64_t
     call_compare(&weight, tables);
 }
 
-TEST(linear_is_the_cpus)
+PARITY(linear_is_the_cpus)
 {
     linear_at(*state, 1, 1, 1, true);
     linear_at(*state, 1, 64, 3, true);
@@ -141,11 +141,34 @@ TEST(linear_is_the_cpus)
     fused_linear_at(*state, 65, 63, 65);
 }
 
+/* -- failures ---------------------------------------------------------------------------------- */
+
+#ifdef EMULATED
+PARITY(a_shape_without_an_algorithm_is_a_failure_of_its_tables_alone)
+{
+    const struct kernels *k = ((struct tables *)*state)->gpu;
+    float *memory = k->alloc(k, 3 * sizeof *memory);
+    setenv("ROOST_EMULATED_ALGORITHMS", "none", 1);
+    k->linear_forward(k, memory, memory + 1, memory + 2, NULL, 1, 1, 1);
+    unsetenv("ROOST_EMULATED_ALGORITHMS");
+    const char *failure = k->synchronize(k);
+    assert_non_null(failure);
+    assert_non_null(strstr(failure, "a product of 1 x 1 x 1"));
+    void *anew;
+    assert_int_equal(tables_open(&anew), 0);
+    linear_at(anew, 1, 1, 1, true);
+    tables_close(&anew);
+    k->free(k, memory);
+}
+#endif
+
 /* -- the table --------------------------------------------------------------------------------- */
 
-TEST(the_table_says_how_products_are_computed)
+PARITY(the_table_says_how_products_are_computed)
 {
     const struct tables *tables = *state;
+    linear_at(tables, 7, 3072, 768, true);
+    linear_at(tables, 65, 65, 63, true);
     printf("# %s\n# %s\n", tables->gpu->name, tables->gpu->numerics); /* too long for cmocka's */
     assert_non_null(strstr(tables->gpu->numerics, "cuBLASLt"));
     assert_non_null(strstr(tables->gpu->numerics, "fp32"));
@@ -159,7 +182,7 @@ TEST(the_table_says_how_products_are_computed)
 #endif
 }
 
-TEST(with_tf32_products_are_near)
+PARITY(with_tf32_products_are_near)
 {
     const struct tables *tables = *state;
     const struct kernels_options options = {.backend = KERNELS_CUDA,

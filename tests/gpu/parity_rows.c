@@ -47,7 +47,7 @@ static void embedding_at(const struct tables *tables, int64_t B, int64_t T, int6
     call_compare(&some, tables);
 }
 
-TEST(embedding_has_the_cpus_bits)
+PARITY(embedding_has_the_cpus_bits)
 {
     embedding_at(*state, 1, 1, 1, 1);
     embedding_at(*state, 2, 63, 64, 29);
@@ -93,7 +93,7 @@ static void layernorm_at(const struct tables *tables, int64_t N, int64_t C)
     call_compare(&backward, tables);
 }
 
-TEST(layernorm_is_the_cpus)
+PARITY(layernorm_is_the_cpus)
 {
     layernorm_at(*state, 1, 1);
     layernorm_at(*state, 63, 5);
@@ -135,7 +135,7 @@ static void rmsnorm_at(const struct tables *tables, int64_t N, int64_t C)
     call_compare(&backward, tables);
 }
 
-TEST(rmsnorm_is_the_cpus)
+PARITY(rmsnorm_is_the_cpus)
 {
     rmsnorm_at(*state, 1, 1);
     rmsnorm_at(*state, 63, 5);
@@ -188,7 +188,7 @@ static void classifier_at(const struct tables *tables, int64_t N, int64_t V, int
     }
 }
 
-TEST(classifier_is_the_cpus)
+PARITY(classifier_is_the_cpus)
 {
     classifier_at(*state, 1, 1, 0, true);
     classifier_at(*state, 63, 3, 5, true);
@@ -239,7 +239,7 @@ static void classifier_pieces_at(const struct tables *tables, int64_t N, int64_t
     call_compare(&call, tables);
 }
 
-TEST(classifier_by_pieces_is_the_cpus)
+PARITY(classifier_by_pieces_is_the_cpus)
 {
     classifier_pieces_at(*state, 1, 1, 2);
     classifier_pieces_at(*state, 63, 8, 11);
@@ -249,7 +249,7 @@ TEST(classifier_by_pieces_is_the_cpus)
 }
 
 /* Runs last: no GPU computes for a process again that has had this. */
-TEST(a_token_that_does_not_exist_is_reported)
+PARITY(a_token_that_does_not_exist_is_reported)
 {
     const struct kernels *k = ((struct tables *)*state)->gpu;
     const int32_t token = 5;
