@@ -20,7 +20,7 @@ struct gemm_matrix {
     bool transposed;
 };
 
-/* What becomes of a product in the same pass. The last three are not always to be had. GELU needs a
+/* What becomes of a product in the same pass. Only a plain one is always to be had. GELU needs a
  * bias, writes the sum before it to `pre`; GELU_BACKWARD multiplies with GELU's slope at `pre`;
  * SUMS also adds a's rows up, each over K, and writes that to `sums`. */
 enum gemm_epilogue { GEMM_PLAIN, GEMM_BIAS, GEMM_GELU, GEMM_GELU_BACKWARD, GEMM_SUMS };
@@ -38,10 +38,11 @@ struct gemm_product {
     enum gemm_epilogue epilogue;
     int64_t M, N, K;
 };
-void gemm_multiply(SELF, const struct gemm_product *product);
+void gemm_multiply(SELF, const struct gemm_product *product); /* a plain one */
 
-/* The same with one of the last three epilogues. False: nothing was done, and never will be for
- * this shape and alignment, which `numerics` then says as well: do without.
+/* The same with one of the other epilogues. False: nothing was done, and never will be for this
+ * shape and alignment, which `numerics` then says as well: do without.
+ * - BIAS is for an aligned one.
  * - GELU and GELU_BACKWARD are for elements of bf16 and aligned rows of `pre`.
  * - SUMS are fp32 or nothing: cuBLASLt gives them the type of c (cublasLt.h,
  *   CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE), so c has to be fp32, whatever elements are, and they are

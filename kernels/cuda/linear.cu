@@ -28,18 +28,29 @@ static struct gemm_product forward(element *out, const element *inp, const eleme
     product.a = as_is(inp);
     product.b = transposed(weight);
     product.bias = bias;
-    product.epilogue = bias ? GEMM_BIAS : GEMM_PLAIN;
     product.M = N;
     product.N = O;
     product.K = I;
     return product;
 }
 
+/* The bias in a pass of its own where no algorithm adds it. */
+static void multiply_and_add_bias(SELF, struct gemm_product product)
+{
+    element *out = (element *)product.c;
+    product.epilogue = GEMM_BIAS;
+    if (product.bias && gemm_fuse(k, &product))
+        return;
+    product.epilogue = GEMM_PLAIN;
+    gemm_multiply(k, &product);
+    if (product.bias)
+        cuda_linear_finish(k, out, NULL, out, product.bias, product.M, product.N);
+}
+
 void cuda_linear_forward(SELF, element *out, const element *inp, const element *weight,
                          const element *bias, int64_t N, int64_t I, int64_t O)
 {
-    struct gemm_product product = forward(out, inp, weight, bias, N, I, O);
-    gemm_multiply(k, &product);
+    multiply_and_add_bias(k, forward(out, inp, weight, bias, N, I, O));
 }
 
 void cuda_linear_add_forward(SELF, element *out, const element *residual, const element *inp,
@@ -48,7 +59,7 @@ void cuda_linear_add_forward(SELF, element *out, const element *residual, const 
 {
     struct gemm_product product = forward(out, inp, weight, bias, N, I, O);
     product.add = residual;
-    gemm_multiply(k, &product);
+    multiply_and_add_bias(k, product);
 }
 
 void cuda_linear_gelu_forward(SELF, element *out, element *pre, const element *inp,

@@ -55,7 +55,7 @@ typedef struct emulator_layout *cublasLtMatrixLayout_t;
 typedef struct emulator_preference *cublasLtMatmulPreference_t;
 
 struct cublasLtMatmulAlgo_t {
-    uint32_t alignment; /* that it relies on */
+    uint32_t aligned_a, aligned_b, aligned_c; /* bytes, that it relies on */
     uint32_t splits;
 };
 struct cublasLtMatmulHeuristicResult_t {

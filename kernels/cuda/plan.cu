@@ -1,0 +1,242 @@
+#include "kernels/cuda/plan.cuh"
+
+bool plan_ok(SELF, cublasStatus_t status)
+{
+    if (status != CUBLAS_STATUS_SUCCESS)
+        cuda_fail(k, "cuBLASLt: %s", cublasLtGetStatusString(status));
+    return status == CUBLAS_STATUS_SUCCESS;
+}
+
+/* -- descriptions ------------------------------------------------------------------------------ */
+
+static cublasStatus_t set_operation(cublasLtMatmulDesc_t operation,
+                                    cublasLtMatmulDescAttributes_t attribute, int32_t value)
+{
+    return cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value);
+}
+
+/* A row-major matrix (rows, columns), which cuBLASLt sees as column-major (columns, rows). */
+static cublasStatus_t new_layout(cublasLtMatrixLayout_t *ret_layout, cudaDataType_t type,
+                                 bool transposed, int64_t rows, int64_t columns)
+{
+    int64_t stored_rows = transposed ? columns : rows, stored_columns = transposed ? rows : columns;
+    return cublasLtMatrixLayoutCreate(ret_layout, type, (uint64_t)stored_columns,
+                                      (uint64_t)stored_rows, stored_columns);
+}
+
+static cublasStatus_t set_pointer(cublasLtMatmulDesc_t operation,
+                                  cublasLtMatmulDescAttributes_t attribute, const void *value)
+{
+    return cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value);
+}
+
+bool plan_point(SELF, const struct plan *plan, const struct gemm_product *product)
+{
+    switch (plan->shape.epilogue) {
+    case GEMM_PLAIN:
+        return true;
+    case GEMM_BIAS:
+        return plan_ok(
+            k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product->bias));
+    case GEMM_GELU:
+        return plan_ok(k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                      product->bias)) &&
+               plan_ok(k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                      product->pre));
+    case GEMM_GELU_BACKWARD:
+        return plan_ok(k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                      product->pre));
+    case GEMM_SUMS:
+        return plan_ok(
+            k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product->sums));
+    }
+    return false;
+}
+
+/* How what the epilogue reads and writes lies in memory. */
+static bool describe(SELF, const struct plan *plan)
+{
+    const int64_t columns = plan->shape.N;
+    switch (plan->shape.epilogue) {
+    case GEMM_PLAIN:
+    case GEMM_BIAS:
+        return true;
+    case GEMM_GELU:
+    case GEMM_GELU_BACKWARD:
+        return plan_ok(k, cublasLtMatmulDescSetAttribute(plan->operation,
+                                                         CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                                         &columns, sizeof columns));
+    case GEMM_SUMS:
+        return plan_ok(
+            k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F));
+    }
+    return false;
+}
+
+/* Column-major, the product is c^T (N,M) = b^T (N,K) a^T (K,M): b comes first. So a bias (N) is one
+ * for each row of cuBLASLt's result, as it wants it. The sums (M), of a's rows over K, are of the
+ * columns of its second factor, a^T, one for each column of its result: BGRADB, not BGRADA. (With a
+ * = dout^T, b = inp, K the rows of both, they are a bias' gradient.) */
+static bool create_operation(SELF, struct plan *plan, const struct gemm_product *product)
+{
+    static const int32_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
+                                        CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
+                                        CUBLASLT_EPILOGUE_BGRADB};
+    const cublasComputeType_t compute = k->state->gemm->compute == KERNELS_COMPUTE_TF32
+                                            ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                            : CUBLAS_COMPUTE_32F;
+    return plan_ok(k, cublasLtMatmulDescCreate(&plan->operation, compute, CUDA_R_32F)) &&
+           plan_ok(k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                    plan->shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N)) &&
+           plan_ok(k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB,
+                                    plan->shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N)) &&
+           plan_ok(k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                    epilogues[plan->shape.epilogue])) &&
+           describe(k, plan) && plan_point(k, plan, product);
+}
+
+static bool create(SELF, struct plan *plan, const struct gemm_product *product)
+{
+    const struct plan_shape *shape = &plan->shape;
+    const cudaDataType_t elements = k->state->bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    const cudaDataType_t result = shape->c_is_float ? CUDA_R_32F : elements;
+    return create_operation(k, plan, product) &&
+           plan_ok(k, new_layout(&plan->a, elements, shape->transpose_a, shape->M, shape->K)) &&
+           plan_ok(k, new_layout(&plan->b, elements, shape->transpose_b, shape->K, shape->N)) &&
+           plan_ok(k, new_layout(&plan->c, result, false, shape->M, shape->N));
+}
+
+void plan_release(struct plan *plan)
+{
+    cublasLtMatrixLayoutDestroy(plan->a);
+    cublasLtMatrixLayoutDestroy(plan->b);
+    cublasLtMatrixLayoutDestroy(plan->c);
+    cublasLtMatmulDescDestroy(plan->operation);
+}
+
+/* -- algorithms -------------------------------------------------------------------------------- */
+
+static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference,
+                                     cublasLtMatmulPreferenceAttributes_t attribute, uint32_t value)
+{
+    return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
+}
+
+/* What may be chosen: nothing that adds up partial products of a split K. */
+static bool limit(SELF, cublasLtMatmulPreference_t preference, const struct plan_shape *shape)
+{
+    const uint64_t workspace_bytes = WORKSPACE_BYTES;
+    /* cuBLASLt's first factor is b */
+    return plan_ok(k, cublasLtMatmulPreferenceSetAttribute(
+                          preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
+                          sizeof workspace_bytes)) &&
+           plan_ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                     CUBLASLT_REDUCTION_SCHEME_NONE)) &&
+           plan_ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                                     shape->aligned_b)) &&
+           plan_ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                                     shape->aligned_a)) &&
+           plan_ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                     shape->aligned_c)) &&
+           plan_ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+                                     shape->aligned_c));
+}
+
+/* A number of an algorithm's configuration; 0 when this version of cuBLASLt has no such. */
+template <typename Number>
+static unsigned configured(const cublasLtMatmulAlgo_t *algorithm,
+                           cublasLtMatmulAlgoConfigAttributes_t attribute)
+{
+    Number number = 0;
+    size_t written = 0;
+    bool known = cublasLtMatmulAlgoConfigGetAttribute(algorithm, attribute, &number, sizeof number,
+                                                      &written) == CUBLAS_STATUS_SUCCESS;
+    return known ? number : 0;
+}
+
+/* The preference has said so already. */
+static bool may_be_chosen(const cublasLtMatmulAlgo_t *algorithm)
+{
+    return configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1 &&
+           configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) ==
+               CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+static int ask(SELF, const struct plan *plan, cublasLtMatmulPreference_t preference,
+               cublasLtMatmulAlgo_t (&ret_algorithms)[CANDIDATES_MAX])
+{
+    cublasLtMatmulHeuristicResult_t candidates[CANDIDATES_MAX];
+    int found = 0, count = 0;
+    if (!limit(k, preference, &plan->shape) ||
+        cublasLtMatmulAlgoGetHeuristic(k->state->gemm->handle, plan->operation, plan->b, plan->a,
+                                       plan->c, plan->c, preference, CANDIDATES_MAX, candidates,
+                                       &found) != CUBLAS_STATUS_SUCCESS)
+        return 0;
+    for (int i = 0; i < found; i++)
+        if (candidates[i].state == CUBLAS_STATUS_SUCCESS && may_be_chosen(&candidates[i].algo))
+            ret_algorithms[count++] = candidates[i].algo;
+    return count;
+}
+
+int plan_candidates(SELF, const struct plan *plan,
+                    cublasLtMatmulAlgo_t (&ret_algorithms)[CANDIDATES_MAX])
+{
+    cublasLtMatmulPreference_t preference = NULL;
+    int count = plan_ok(k, cublasLtMatmulPreferenceCreate(&preference))
+                    ? ask(k, plan, preference, ret_algorithms)
+                    : 0;
+    cublasLtMatmulPreferenceDestroy(preference);
+    return count;
+}
+
+bool plan_init(SELF, struct plan *plan, const struct plan_shape *shape,
+               const struct gemm_product *product)
+{
+    cublasLtMatmulAlgo_t algorithms[CANDIDATES_MAX];
+    *plan = {};
+    plan->shape = *shape;
+    if (!create(k, plan, product)) {
+        plan_release(plan);
+        return false;
+    }
+    if (plan_candidates(k, plan, algorithms) > 0)
+        plan->algorithm = algorithms[0];
+    else
+        plan->declined = true;
+    return true;
+}
+
+cublasStatus_t plan_multiply(SELF, const struct plan *plan, const cublasLtMatmulAlgo_t *algorithm,
+                             const struct gemm_product *product)
+{
+    const float alpha = 1, beta = product->add ? 1 : 0;
+    const void *add = product->add ? product->add : product->c;
+    return cublasLtMatmul(k->state->gemm->handle, plan->operation, &alpha, product->b.data, plan->b,
+                          product->a.data, plan->a, &beta, add, plan->c, product->c, plan->c,
+                          algorithm, k->state->workspace, WORKSPACE_BYTES, k->state->stream);
+}
+
+/* -- text -------------------------------------------------------------------------------------- */
+
+void plan_shape_text(const struct gemm *gemm, const struct plan_shape *shape,
+                     char (&text)[PLAN_TEXT_BYTES])
+{
+    static const char *const epilogues[] = {"", "b", "g", "d", "s"};
+    bool widens = shape->c_is_float && gemm->compute == KERNELS_COMPUTE_BF16;
+    snprintf(text, sizeof text, "%c%c%s%s%s %lldx%lldx%lld/%u.%u.%u",
+             shape->transpose_a ? 'T' : 'N', shape->transpose_b ? 'T' : 'N',
+             epilogues[shape->epilogue], shape->adds ? "+" : "", widens ? "f" : "",
+             (long long)shape->M, (long long)shape->N, (long long)shape->K, shape->aligned_a,
+             shape->aligned_b, shape->aligned_c);
+}
+
+void plan_algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char (&text)[PLAN_TEXT_BYTES])
+{
+    snprintf(text, sizeof text, "%u.%u.%u.%u.%u.%u",
+             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID),
+             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID),
+             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+             configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID),
+             configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
+             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
+}
