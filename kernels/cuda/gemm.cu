@@ -31,10 +31,10 @@ bool gemm_new(const struct kernels_options *options, const cudaDeviceProp *devic
         return false;
     }
     gemm->compute = options->compute;
+    gemm->fuses_gelu = device->major >= 9;
     static const char *const names[] = {"fp32", "tf32", "bf16"};
-    add_text(gemm, "cuBLASLt %zu %s %s, %d SMs of sm_%d%d:", cublasLtGetVersion(),
-             names[gemm->compute], device->name, device->multiProcessorCount, device->major,
-             device->minor);
+    add_text(gemm, "cuBLASLt %zu %s, %d SMs of sm_%d%d:", cublasLtGetVersion(),
+             names[gemm->compute], device->multiProcessorCount, device->major, device->minor);
     *ret_gemm = gemm;
     return true;
 }
@@ -170,7 +170,7 @@ static bool may_fuse(SELF, const struct gemm_product *product)
         return are_aligned(product->bias);
     case GEMM_GELU:
     case GEMM_GELU_BACKWARD:
-        return k->state->bf16 && are_aligned(product->bias) &&
+        return gemm->fuses_gelu && k->state->bf16 && are_aligned(product->bias) &&
                packs_fit(k, product->N, product->pre);
     case GEMM_SUMS:
         return (product->c_is_float || !k->state->bf16) && gemm->compute != KERNELS_COMPUTE_TF32;

@@ -1,6 +1,7 @@
 /* Matrix products by cuBLASLt. How a shape is computed is chosen once, by cuBLASLt's heuristic, and
- * kept; what was chosen stands in the table's `numerics`. Algorithms that split K and reduce are
- * not admitted, so a product's bits depend on its shape and alignment alone. */
+ * kept; what was chosen stands in the table's `numerics`. Algorithms that split K are admitted when
+ * they keep the parts' sums in fp32 and add them in a step of its own: in one order, so that a
+ * product's bits depend on its shape, its alignment and its algorithm alone. */
 #ifndef ROOST_KERNELS_CUDA_GEMM_CUH
 #define ROOST_KERNELS_CUDA_GEMM_CUH
 
@@ -43,7 +44,8 @@ void gemm_multiply(SELF, const struct gemm_product *product); /* a plain one */
 /* The same with one of the other epilogues. False: nothing was done, and never will be for this
  * shape and alignment, which `numerics` then says as well: do without.
  * - BIAS is for an aligned one.
- * - GELU and GELU_BACKWARD are for elements of bf16 and aligned rows of `pre`.
+ * - GELU and GELU_BACKWARD are for elements of bf16 and aligned rows of `pre`, on sm_90 and later:
+ *   before, cuBLASLt's are slower than a plain product and our kernel (llm.c, pull request 338).
  * - SUMS are fp32 or nothing: cuBLASLt gives them the type of c (cublasLt.h,
  *   CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE), so c has to be fp32, whatever elements are, and they are
  *   asked for as fp32, so that no version rounds them to bf16. Not with tf32: nothing says whether

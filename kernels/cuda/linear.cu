@@ -1,5 +1,5 @@
-/* Two runs are equal: cuBLASLt's algorithms are fixed a shape and split no sum (gemm.cuh), and the
- * bias' gradient is summed by one of them or by columns.cuh, which of the two follows from the
+/* Two runs are equal: cuBLASLt's algorithms are fixed a shape (gemm.cuh), and the bias'
+ * gradient is summed by one of them or by columns.cuh, which of the two follows from the
  * shape.
  *
  * No norm adds the residual to its input: linear_add_forward() has already, in the product's pass.

@@ -122,16 +122,21 @@ static cublasStatus_t set_preference(cublasLtMatmulPreference_t preference,
     return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
 }
 
-/* What may be chosen: nothing that adds up partial products of a split K. */
-static bool limit(SELF, cublasLtMatmulPreference_t preference, const struct plan_shape *shape)
+/* Partial products of a split K may be added in the type of the sums, in a step of their own: in
+ * one order then, and nothing is rounded before. What adds them in c itself adds them as they come,
+ * and what keeps them in the type of c rounds them. */
+static bool limit(SELF, cublasLtMatmulPreference_t preference, const struct plan_shape *shape,
+                  bool splits)
 {
     const uint64_t workspace_bytes = WORKSPACE_BYTES;
+    const uint32_t schemes =
+        splits ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
     /* cuBLASLt's first factor is b */
     return plan_ok(k, cublasLtMatmulPreferenceSetAttribute(
                           preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
                           sizeof workspace_bytes)) &&
            plan_ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                     CUBLASLT_REDUCTION_SCHEME_NONE)) &&
+                                     schemes)) &&
            plan_ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                                      shape->aligned_b)) &&
            plan_ok(k, set_preference(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -155,35 +160,38 @@ static unsigned configured(const cublasLtMatmulAlgo_t *algorithm,
 }
 
 /* The preference has said so already. */
-static bool may_be_chosen(const cublasLtMatmulAlgo_t *algorithm)
+static bool may_be_chosen(const cublasLtMatmulAlgo_t *algorithm, bool splits)
 {
-    return configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1 &&
-           configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) ==
-               CUBLASLT_REDUCTION_SCHEME_NONE;
+    bool is_split = configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1;
+    unsigned scheme = configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+    return is_split ? splits && scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                    : scheme == CUBLASLT_REDUCTION_SCHEME_NONE ||
+                          scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-static int ask(SELF, const struct plan *plan, cublasLtMatmulPreference_t preference,
+static int ask(SELF, const struct plan *plan, cublasLtMatmulPreference_t preference, bool splits,
                cublasLtMatmulAlgo_t (&ret_algorithms)[CANDIDATES_MAX])
 {
     cublasLtMatmulHeuristicResult_t candidates[CANDIDATES_MAX];
     int found = 0, count = 0;
-    if (!limit(k, preference, &plan->shape) ||
+    if (!limit(k, preference, &plan->shape, splits) ||
         cublasLtMatmulAlgoGetHeuristic(k->state->gemm->handle, plan->operation, plan->b, plan->a,
                                        plan->c, plan->c, preference, CANDIDATES_MAX, candidates,
                                        &found) != CUBLAS_STATUS_SUCCESS)
         return 0;
     for (int i = 0; i < found; i++)
-        if (candidates[i].state == CUBLAS_STATUS_SUCCESS && may_be_chosen(&candidates[i].algo))
+        if (candidates[i].state == CUBLAS_STATUS_SUCCESS &&
+            may_be_chosen(&candidates[i].algo, splits))
             ret_algorithms[count++] = candidates[i].algo;
     return count;
 }
 
-int plan_candidates(SELF, const struct plan *plan,
+int plan_candidates(SELF, const struct plan *plan, bool splits,
                     cublasLtMatmulAlgo_t (&ret_algorithms)[CANDIDATES_MAX])
 {
     cublasLtMatmulPreference_t preference = NULL;
     int count = plan_ok(k, cublasLtMatmulPreferenceCreate(&preference))
-                    ? ask(k, plan, preference, ret_algorithms)
+                    ? ask(k, plan, preference, splits, ret_algorithms)
                     : 0;
     cublasLtMatmulPreferenceDestroy(preference);
     return count;
@@ -199,7 +207,7 @@ bool plan_init(SELF, struct plan *plan, const struct plan_shape *shape,
         plan_release(plan);
         return false;
     }
-    if (plan_candidates(k, plan, algorithms) > 0)
+    if (plan_candidates(k, plan, true, algorithms) > 0)
         plan->algorithm = algorithms[0];
     else
         plan->declined = true;
@@ -232,11 +240,13 @@ void plan_shape_text(const struct gemm *gemm, const struct plan_shape *shape,
 
 void plan_algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char (&text)[PLAN_TEXT_BYTES])
 {
-    snprintf(text, sizeof text, "%u.%u.%u.%u.%u.%u",
+    snprintf(text, sizeof text, "%u.%u.%u.%u.%u.%u.%u.%u",
              configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID),
              configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID),
              configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID),
              configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID),
              configured<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
-             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
+             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
+             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+             configured<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME));
 }

@@ -1,6 +1,5 @@
 /* How one shape of a matrix product is computed: cuBLASLt's descriptions of it, and the algorithm
- * that was chosen. What gemm.cu, which finds and runs plans, and candidates.cu, which times their
- * algorithms, share. */
+ * that was chosen. For gemm.cu, which finds and runs plans. */
 #ifndef ROOST_KERNELS_CUDA_PLAN_CUH
 #define ROOST_KERNELS_CUDA_PLAN_CUH
 
@@ -35,10 +34,11 @@ struct plan {
 struct gemm {
     cublasLtHandle_t handle;
     enum kernels_compute compute;
+    bool fuses_gelu; /* before sm_90 cuBLASLt's own are slower than a product and our kernel */
     int plans_count;
     struct plan plans[PLANS_MAX];
     size_t text_bytes;
-    char text[sizeof(cudaDeviceProp::name) + (PLANS_MAX + 2) * PLAN_TEXT_BYTES];
+    char text[(PLANS_MAX + 2) * PLAN_TEXT_BYTES];
 };
 
 /* False: it failed. */
@@ -50,8 +50,9 @@ bool plan_init(SELF, struct plan *plan, const struct plan_shape *shape,
                const struct gemm_product *product) MUST_USE;
 void plan_release(struct plan *plan);
 
-/* The heuristic's algorithms for the plan that may be chosen, best first. */
-int plan_candidates(SELF, const struct plan *plan,
+/* The heuristic's algorithms for the plan that may be chosen, best first; with or without those
+ * that split K. */
+int plan_candidates(SELF, const struct plan *plan, bool splits,
                     cublasLtMatmulAlgo_t (&ret_algorithms)[CANDIDATES_MAX]);
 
 /* Tells the plan where this product's arrays beside a, b and c are; false: it failed. */
@@ -66,7 +67,8 @@ cublasStatus_t plan_multiply(SELF, const struct plan *plan, const cublasLtMatmul
 void plan_shape_text(const struct gemm *gemm, const struct plan_shape *shape,
                      char (&text)[PLAN_TEXT_BYTES]);
 
-/* "71.20.5.0.2.0": the algorithm's number, tile, stages, inner shape, cluster and custom option. */
+/* "71.20.5.0.2.0.4.2": the algorithm's number, tile, stages, inner shape, cluster, custom option,
+ * into how many parts it splits K, and how it adds them up (cublasLtReductionScheme_t). */
 void plan_algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char (&text)[PLAN_TEXT_BYTES]);
 
 #endif

@@ -199,8 +199,10 @@ PARITY(the_table_says_how_products_are_computed)
     const struct tables *tables = *state;
     linear_at(tables, 7, 3072, 768, true);
     linear_at(tables, 65, 65, 63, true);
+    fused_linear_at(tables, 9, 64, 192);
     printf("# %s\n# %s\n", tables->gpu->name, tables->gpu->numerics); /* too long for cmocka's */
     assert_non_null(strstr(tables->gpu->numerics, "cuBLASLt"));
+    assert_null(strstr(tables->gpu->numerics, "GPU")); /* nor another name */
     assert_non_null(strstr(tables->gpu->numerics, "fp32"));
     assert_non_null(
         strstr(tables->gpu->numerics, "TNs+ 768x3072x7/16.16.16: ")); /* a dweight and dbias */
@@ -209,12 +211,28 @@ PARITY(the_table_says_how_products_are_computed)
     assert_null(strstr(tables->gpu->numerics, "TNs+ 768x3072x7/16.16.16: none"));
     assert_non_null(strstr(tables->gpu->numerics, "TNs+ 63x65x65/16.16.16: none"));
     assert_non_null(strstr(tables->gpu->numerics, "TN+ 63x65x65/16.16.16: "));
-    assert_non_null(strstr(tables->bf16->numerics, "NTb 7x768x3072/16.16.16: "));
-    assert_null(strstr(tables->bf16->numerics, "NTb 7x768x3072/16.16.16: none"));
+    assert_non_null(strstr(tables->bf16->numerics, "NTg 9x192x64/16.16.16: 0.0.0.0.0.0.1.0"));
+    assert_non_null(strstr(tables->bf16->numerics, "NTb 7x768x3072/16.16.16: 0.0.0.0.0.0.2.2"));
     assert_non_null(strstr(tables->bf16->numerics, "NTb 65x63x65/16.16.16: none"));
     assert_non_null(strstr(tables->bf16->numerics, "NT 65x63x65/16.16.16: "));
 #endif
 }
+
+#ifdef EMULATED
+PARITY(before_sm_90_no_product_has_gelu_in_its_pass)
+{
+    setenv("ROOST_EMULATED_CAPABILITY", "80", 1);
+    void *older;
+    assert_int_equal(tables_open(&older), 0);
+    unsetenv("ROOST_EMULATED_CAPABILITY");
+    fused_linear_at(older, 9, 64, 192);
+    const char *numerics = ((struct tables *)older)->bf16->numerics;
+    assert_non_null(strstr(numerics, "sm_80"));
+    assert_null(strstr(numerics, "NTg"));
+    assert_null(strstr(numerics, "NNd"));
+    tables_close(&older);
+}
+#endif
 
 PARITY(with_tf32_products_are_near)
 {

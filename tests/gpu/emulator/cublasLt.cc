@@ -1,5 +1,6 @@
 /* cuBLASLt on the emulated device: plain loops, with the checks that the real one makes. Matrices
- * are column-major. The heuristic's first candidate splits K, to see it refused. */
+ * are column-major. The heuristic's first candidate splits K and adds in place, to see
+ * it refused; the second one splits a K that is long, and adds as the caller allows. */
 #include "tests/gpu/emulator/cublasLt.h"
 
 #include "tests/gpu/emulator/device.h"
@@ -161,6 +162,8 @@ static bool bias_type_fits(const emulator_operation *operation, const emulator_l
            operation->bias_type == (c->bf16 ? CUDA_R_16BF : CUDA_R_32F);
 }
 
+static const int64_t LONG_K = 128;
+
 static bool rows_are_aligned(const emulator_layout *layout)
 {
     return layout->stride * (int64_t)layout->bytes() % 16 == 0;
@@ -188,13 +191,20 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     uint32_t of_a = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
     uint32_t of_b = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES];
     uint32_t of_c = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES];
-    if (!shapes_fit(operation, a, b, c) || !bias_type_fits(operation, c) || wanted < 2)
+    if (!shapes_fit(operation, a, b, c) || !bias_type_fits(operation, c) || wanted < 3)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (of_c < c->bytes() || !has_algorithm(operation, a, b, c))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    results[0] = {{of_a, of_b, of_c, 2}, 0, CUBLAS_STATUS_SUCCESS};
-    results[1] = {{of_a, of_b, of_c, 1}, 0, CUBLAS_STATUS_SUCCESS};
-    *ret_count = 2;
+    uint32_t schemes = preference->values[CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK];
+    uint32_t added = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    bool is_long = columns_of(a, operation->transpose_a) >= LONG_K;
+    const cublasStatus_t success = CUBLAS_STATUS_SUCCESS;
+    int count = 0;
+    results[count++] = {{of_a, of_b, of_c, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE}, 0, success};
+    if (is_long && schemes & added)
+        results[count++] = {{of_a, of_b, of_c, 2, added}, 0, success};
+    results[count++] = {{of_a, of_b, of_c, 1, CUBLASLT_REDUCTION_SCHEME_NONE}, 0, success};
+    *ret_count = count;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -202,7 +212,9 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void *value, size_t bytes, size_t *written)
 {
-    uint32_t number = attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? algorithm->splits : 0;
+    uint32_t number = attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM         ? algorithm->splits
+                      : attribute == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME ? algorithm->scheme
+                                                                           : 0;
     bool narrow = attribute == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
                   attribute == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
     if (bytes != (narrow ? sizeof(uint16_t) : sizeof(uint32_t)))
@@ -298,7 +310,7 @@ static void spoil(void *workspace, size_t bytes)
 }
 
 /* The real one rounds once: c is added before the epilogue. */
-static void multiply(const emulator_operation *operation, const void *a,
+static void multiply(const emulator_operation *operation, int64_t splits, const void *a,
                      const emulator_layout *a_layout, const void *b,
                      const emulator_layout *b_layout, float beta, const void *c, void *d,
                      const emulator_layout *c_layout)
@@ -311,8 +323,13 @@ static void multiply(const emulator_operation *operation, const void *a,
             int64_t x = row * in_a.down, y = column * in_b.right;
             int64_t at = column * c_layout->stride + row;
             float sum = beta == 0 ? 0 : beta * c_layout->get(c, at);
-            for (int64_t i = 0; i < inner; i++)
-                sum += a_layout->get(a, x + i * in_a.right) * b_layout->get(b, y + i * in_b.down);
+            for (int64_t part = 0; part < splits; part++) {
+                float of_part = 0;
+                for (int64_t i = inner * part / splits; i < inner * (part + 1) / splits; i++)
+                    of_part +=
+                        a_layout->get(a, x + i * in_a.right) * b_layout->get(b, y + i * in_b.down);
+                sum += of_part;
+            }
             c_layout->set(d, at, finish(operation, c_layout, sum, row, column));
         }
     }
@@ -325,18 +342,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream)
 {
-    bool right = shapes_fit(operation, a_layout, b_layout, c_layout) &&
-                 aux_fits(operation, c_layout) && *(const float *)alpha == 1 &&
-                 is_aligned(a, algorithm->aligned_a) && is_aligned(b, algorithm->aligned_b) &&
-                 is_aligned(c, algorithm->aligned_c) && is_aligned(d, algorithm->aligned_c) &&
-                 is_aligned(operation->bias, 16) && algorithm->splits == 1;
+    bool right =
+        shapes_fit(operation, a_layout, b_layout, c_layout) && aux_fits(operation, c_layout) &&
+        *(const float *)alpha == 1 && is_aligned(a, algorithm->aligned_a) &&
+        is_aligned(b, algorithm->aligned_b) && is_aligned(c, algorithm->aligned_c) &&
+        is_aligned(d, algorithm->aligned_c) && is_aligned(operation->bias, 16) &&
+        (algorithm->splits == 1 || algorithm->scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     if (!right)
         return CUBLAS_STATUS_INVALID_VALUE;
-    stream_give(stream, [operation = *operation, a, in_a = *a_layout, b, in_b = *b_layout,
-                         factor = *(const float *)beta, c, d, in_c = *c_layout, workspace,
-                         workspace_bytes] {
+    stream_give(stream, [operation = *operation, splits = algorithm->splits, a, in_a = *a_layout, b,
+                         in_b = *b_layout, factor = *(const float *)beta, c, d, in_c = *c_layout,
+                         workspace, workspace_bytes] {
         device_open();
-        multiply(&operation, a, &in_a, b, &in_b, factor, c, d, &in_c);
+        multiply(&operation, splits, a, &in_a, b, &in_b, factor, c, d, &in_c);
         sum_columns(&operation, b, &in_b, &in_c);
         spoil(workspace, workspace_bytes);
         device_close();

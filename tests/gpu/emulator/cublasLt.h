@@ -19,7 +19,11 @@ enum {
     CUBLASLT_EPILOGUE_DGELU = 192,
     CUBLASLT_EPILOGUE_BGRADB = 512,
 };
-enum { CUBLASLT_REDUCTION_SCHEME_NONE, CUBLASLT_REDUCTION_SCHEME_MASK = 7 };
+enum {
+    CUBLASLT_REDUCTION_SCHEME_NONE,
+    CUBLASLT_REDUCTION_SCHEME_INPLACE,
+    CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+};
 
 enum cublasLtMatmulDescAttributes_t {
     CUBLASLT_MATMUL_DESC_TRANSA,
@@ -56,7 +60,7 @@ typedef struct emulator_preference *cublasLtMatmulPreference_t;
 
 struct cublasLtMatmulAlgo_t {
     uint32_t aligned_a, aligned_b, aligned_c; /* bytes, that it relies on */
-    uint32_t splits;
+    uint32_t splits, scheme;
 };
 struct cublasLtMatmulHeuristicResult_t {
     cublasLtMatmulAlgo_t algo;

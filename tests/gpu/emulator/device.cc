@@ -796,8 +796,11 @@ cudaError_t cudaGetDeviceCount(int *count)
     return cudaSuccess;
 }
 
+/* ROOST_EMULATED_CAPABILITY, when a test pretends that it is an older one. */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret_device, int)
 {
-    *ret_device = {"emulated GPU", memory_total(), 8, 0, 1};
+    const char *capability = getenv("ROOST_EMULATED_CAPABILITY");
+    int number = capability ? atoi(capability) : 90;
+    *ret_device = {"emulated GPU", memory_total(), number / 10, number % 10, 1};
     return cudaSuccess;
 }
