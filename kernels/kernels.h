@@ -97,10 +97,12 @@ enum { KERNELS_PIECES_MAX = 64 };
  * behind than it had to. */
 enum { KERNELS_MARKS = 64 };
 
-/* Bytes of a device's memory: all of it, what is free at the moment, and what of the rest this
- * table took when it was opened (workspaces). On a CPU 0: nobody counts the host's. */
+/* Bytes of a device's memory: all of it, what is free at the moment, what of the rest this table
+ * took when it was opened (workspaces), and what of the free ones is not to be had, because the
+ * backend takes it later (kernels that it loads at their first use, graphs). On a CPU 0: nobody
+ * counts the host's. */
 struct kernels_memory {
-    uint64_t total, free, own;
+    uint64_t total, free, own, reserved;
 };
 
 struct kernels_graph;

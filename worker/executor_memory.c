@@ -293,15 +293,16 @@ static enum err does_not_fit(const struct executor *e, uint64_t bytes,
         snprintf(kept.text, sizeof kept.text, "%" PRIu64 " sets", m->gradient_sets);
     return reason_set(
         reason, ERR_UNSUPPORTED,
-        "the run needs %" PRIu64 " bytes, %" PRIu64 " of %" PRIu64 " are free: weights %" PRIu64
-        ", gradients %" PRIu64 " (%s), activations "
+        "the run needs %" PRIu64 " bytes, %" PRIu64 " of %" PRIu64 " are free beside a reserve of "
+        "%" PRIu64 ": weights %" PRIu64 ", gradients %" PRIu64 " (%s), activations "
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
         "), on the host offloaded %" PRIu64 ", kept for other places %" PRIu64
         "; the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
         "(activations), residency.weights streamed (weights, gradients), train.logits_bytes_max "
         "(logits), train.node_slots (gradients), more of mesh.stage or mesh.tensor",
-        bytes, device->free, device->total, m->weights, m->gradients, kept.text, m->activations,
-        m->local, m->scratch, m->logits, m->hosted, m->kept, m->workspace);
+        bytes, device->free - device->reserved, device->total, device->reserved, m->weights,
+        m->gradients, kept.text, m->activations, m->local, m->scratch, m->logits, m->hosted,
+        m->kept, m->workspace);
 }
 
 static enum err alloc_device(struct executor *e, uint64_t memory_max, float **ret_local,
@@ -319,7 +320,7 @@ static enum err alloc_device(struct executor *e, uint64_t memory_max, float **re
     e->memory.workspace = device.own;
     e->memory.total = carve.bytes;
     uint64_t bytes = carve.bytes + (is_host ? e->memory.hosted + e->memory.kept : 0);
-    if (device.total > 0 && bytes > device.free)
+    if (device.total > 0 && bytes > device.free - device.reserved)
         return does_not_fit(e, bytes, &device, reason);
     e->memory_taken = e->k->alloc(e->k, carve.bytes);
     if (e->memory_taken == NULL)

@@ -27,7 +27,7 @@ static enum err open_kernels(struct worker_run *run, const struct worker_run_opt
     if (!kernels_new(&kernels, &run->kernels, reason->text, sizeof reason->text))
         return ERR_UNSUPPORTED;
     run->kernels->memory(run->kernels, &device);
-    run->memory_bytes = device.total > 0 ? device.total : options->memory_bytes;
+    run->memory_bytes = device.total > 0 ? device.total - device.reserved : options->memory_bytes;
     return ERR_OK;
 }
 

@@ -49,11 +49,21 @@ static void device_free(SELF, void *memory)
 
 enum { TABLES = 3 }; /* of a device: what computes, and its `in` and `out` */
 
+/* For what CUDA takes when it is first needed: cuBLASLt's kernels, loaded one by one, and graphs.
+ * Devices so small that this would be much of them run models with few shapes. */
+enum { RESERVED_BYTES = 512 << 20, RESERVED_SHARE = 16 };
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 static void device_memory(SELF, struct kernels_memory *ret_memory)
 {
     size_t free = 0, total = 0;
     cuda_ok(k, cudaMemGetInfo(&free, &total), "memory");
-    *ret_memory = {total, free, WORKSPACE_BYTES + TABLES * STAGING_BYTES};
+    *ret_memory = {total, free, WORKSPACE_BYTES + TABLES * STAGING_BYTES,
+                   smaller(smaller(RESERVED_BYTES, total / RESERVED_SHARE), free)};
 }
 
 /* The ring's next slot, when what was copied through it before is where it belongs. */
@@ -73,11 +83,6 @@ static char *slot_memory(SELF, unsigned slot)
 static void give_slot(SELF, unsigned slot)
 {
     cuda_ok(k, cudaEventRecord(k->state->ring.copied[slot], k->state->stream), "copy");
-}
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 /* A graph would copy again what the host's memory held when it was made. */

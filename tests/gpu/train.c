@@ -186,7 +186,13 @@ TEST(the_device_has_one_fingerprint_and_not_the_cpus)
 
 /* -- memory ------------------------------------------------------------------------------------ */
 
-/* An executor of the small gpt with so many samples a microbatch, on a device opened for it. */
+static uint64_t in_pages(uint64_t bytes)
+{
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+/* An executor of the small gpt with so many samples a microbatch, on a device opened for it, which
+ * *ret_device is of before; what is taken of it then is the executor's total, in pages. */
 static enum err new_executor(uint32_t microbatch, struct executor_memory *ret_memory,
                              struct kernels_memory *ret_device, struct reason *reason)
 {
@@ -202,8 +208,15 @@ static enum err new_executor(uint32_t microbatch, struct executor_memory *ret_me
         .kernels = k, .model = &model, .train = &spec.train, .node_slots_max = 2};
     k->memory(k, ret_device);
     enum err err = executor_new(&options, &executor, reason);
-    if (err == ERR_OK)
+    if (err == ERR_OK) {
+        struct kernels_memory left;
+        k->memory(k, &left);
         *ret_memory = executor_memory(executor);
+        assert_true(left.free + in_pages(ret_memory->total) <= ret_device->free);
+#ifdef EMULATED
+        assert_true(left.free + in_pages(ret_memory->total) == ret_device->free);
+#endif
+    }
     executor_free(executor);
     kernels_free(k);
     model_release(&model);
@@ -222,7 +235,8 @@ TEST(a_run_that_does_not_fit_is_refused_with_what_needs_what)
     struct executor_memory memory = {0};
     struct kernels_memory device;
     assert_int_equal(new_executor(1, &memory, &device, &reason), ERR_OK);
-    assert_true(memory.total < device.free && device.free + device.own <= device.total);
+    assert_true(memory.total < device.free - device.reserved);
+    assert_true(device.free + device.own <= device.total && device.reserved >= device.total / 256);
     assert_true(memory.workspace == device.own && device.own > 0);
     assert_int_equal(new_executor(100000000, &memory, &device, &reason), ERR_UNSUPPORTED);
     print_message("# %s\n", reason.text);
@@ -235,7 +249,14 @@ TEST(a_run_that_does_not_fit_is_refused_with_what_needs_what)
 }
 
 #ifdef EMULATED
-/* With just enough memory, and with a page less. */
+/* The least bytes of a device, in pages, of which so many are left beside its reserve. */
+static uint64_t device_with(uint64_t bytes, const struct kernels_memory *device)
+{
+    uint64_t share = device->total / device->reserved;
+    return in_pages(bytes * share / (share - 1));
+}
+
+/* With just enough memory, and with a few pages less. */
 TEST(the_ledger_is_what_is_taken)
 {
     struct reason reason = {.text = ""};
@@ -244,8 +265,9 @@ TEST(the_ledger_is_what_is_taken)
     assert_int_equal(new_executor(1, &memory, &device, &reason), ERR_OK);
     for (int missing = 0; missing < 2; missing++) {
         char bytes[32];
-        uint64_t taken = device.total - device.free + (memory.total + 4095) / 4096 * 4096;
-        snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)(missing ? taken - 4096 : taken));
+        uint64_t taken = device.total - device.free + in_pages(memory.total);
+        uint64_t least = device_with(taken, &device) - (missing ? 4 * 4096 : 0);
+        snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)least);
         setenv("ROOST_EMULATED_BYTES", bytes, 1);
         assert_int_equal(new_executor(1, &memory, &device, &reason),
                          missing ? ERR_UNSUPPORTED : ERR_OK);
