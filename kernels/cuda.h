@@ -10,7 +10,8 @@
 typedef bool cuda_entry(const struct kernels_options *options, const struct kernels **ret_kernels,
                         char *reason, size_t reason_bytes);
 
-/* Finds the module on the library path (or beside the binary, by its run path). It stays loaded.
+/* Finds the module on the library path (or beside the binary, by its run path), and the libraries
+ * that it needs there, in CUDA's toolkit or among Python's NVIDIA packages. All of it stays loaded.
  * False: `reason` names what is missing: the module, a device, or a feature of the device. */
 bool cuda_load(const struct kernels_options *options, const struct kernels **ret_kernels,
                char *reason, size_t reason_bytes) MUST_USE;

@@ -56,6 +56,9 @@ struct kernels_options {
     const char *gemm_core;
     int gemm_threads; /* 0 means 1; decides bits as well */
     enum kernels_compute compute;
+    /* Folders of programs, as PATH has them: Python's packages beside one may have the libraries
+     * that CUDA needs, where the toolkit is not installed. NULL: do not look there. */
+    const char *python_path;
 };
 
 /* One step of SGD: d = scale*g + weight_decay*w; w -= lr*d. */

@@ -4,6 +4,7 @@
 #include "common/model/pieces.h"
 #include "common/program/rows.h"
 #include "common/scoped.h"
+#include "common/settings/options.h"
 #include "worker/fingerprint.h"
 #include "worker/plan.h"
 
@@ -22,6 +23,7 @@ static enum err open_kernels(struct worker_run *run, const struct worker_run_opt
         .compute = (enum kernels_compute)run->spec.train.compute,
         .gemm_core = run->spec.train.gemm_core,
         .gemm_threads = (int)run->spec.train.threads,
+        .python_path = options_environment("PATH", NULL),
     };
     struct kernels_memory device;
     if (!kernels_new(&kernels, &run->kernels, reason->text, sizeof reason->text))

@@ -7,6 +7,7 @@
  * act, without graphs. On stderr, last, the most
  * device memory that was taken. */
 #include "common/scoped.h"
+#include "common/settings/options.h"
 #include "common/settings/spec.h"
 #include "common/time.h"
 #include "tests/bench/processor.h"
@@ -206,6 +207,7 @@ static enum err bench(enum kernels_backend backend, const char *way, unsigned st
     struct kernels_options options = {.backend = backend,
                                       .gemm_core = spec.train.gemm_core,
                                       .gemm_threads = 1,
+                                      .python_path = options_environment("PATH", NULL),
                                       .compute = (enum kernels_compute)spec.train.compute};
     if (!kernels_new(&options, &run.kernels, reason->text, sizeof reason->text))
         return ERR_UNSUPPORTED;

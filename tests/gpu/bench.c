@@ -13,6 +13,7 @@
  * with a memcpy() on the host. */
 #include "tests/gpu/bench.h"
 
+#include "common/settings/options.h"
 #include "common/time.h"
 
 #include <math.h>
@@ -209,7 +210,9 @@ static void free_all(struct bench *b)
 static bool bench(struct bench b, enum kernels_compute compute, double bytes, double flops)
 {
     static const char *const names[COMPUTES] = {"fp32", "tf32", "bf16"};
-    const struct kernels_options options = {.backend = KERNELS_CUDA, .compute = compute};
+    const struct kernels_options options = {.backend = KERNELS_CUDA,
+                                            .compute = compute,
+                                            .python_path = options_environment("PATH", NULL)};
     char reason[256];
     if (!kernels_new(&options, &b.k, reason, sizeof reason)) {
         printf("%s\n", reason);
@@ -230,7 +233,8 @@ static bool bench(struct bench b, enum kernels_compute compute, double bytes, do
 
 static int name_device(void)
 {
-    const struct kernels_options options = {.backend = KERNELS_CUDA};
+    const struct kernels_options options = {.backend = KERNELS_CUDA,
+                                            .python_path = options_environment("PATH", NULL)};
     const struct kernels *k;
     char reason[256];
     bool opened = kernels_new(&options, &k, reason, sizeof reason);

@@ -50,13 +50,9 @@ static bool has_device(char *reason, size_t reason_bytes)
     return has;
 }
 
-/* `parity only PATTERN` runs the tests that match it, `parity without PATTERN` the others. */
 int main(int count, char **words)
 {
-    if (count == 3 && strcmp(words[1], "only") == 0)
-        cmocka_set_test_filter(words[2]);
-    if (count == 3 && strcmp(words[1], "without") == 0)
-        cmocka_set_skip_filter(words[2]);
+    unit_choose(count, words);
     char reason[256];
     if (!has_device(reason, sizeof reason)) {
 #ifdef EMULATED

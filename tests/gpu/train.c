@@ -589,8 +589,9 @@ TEST(gradients_leave_while_the_next_units_are_computed)
 }
 #endif
 
-int main(void)
+int main(int count, char **words)
 {
+    unit_choose(count, words);
 #ifndef EMULATED
     const struct kernels_options options = {.backend = KERNELS_CUDA};
     const struct kernels *k;

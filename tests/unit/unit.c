@@ -24,6 +24,14 @@ void *unit_fixture_new(const void *settings, size_t bytes)
     return fixture;
 }
 
+void unit_choose(int words_count, char **words)
+{
+    if (words_count == 3 && strcmp(words[1], "only") == 0)
+        cmocka_set_test_filter(words[2]);
+    if (words_count == 3 && strcmp(words[1], "without") == 0)
+        cmocka_set_skip_filter(words[2]);
+}
+
 int unit_run(CMFixtureFunction before_all, CMFixtureFunction after_all)
 {
     struct CMUnitTest *tests = calloc(count + 1, sizeof *tests);
