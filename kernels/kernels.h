@@ -108,6 +108,14 @@ struct kernels_memory {
     uint64_t total, free, own, reserved;
 };
 
+/* One way of computing the products of a shape: both by name, as in `numerics`. */
+struct kernels_candidate {
+    const char *shape, *algorithm;
+    double microseconds, teraflops; /* of one product; infinity when it cannot be run after all */
+    bool is_first, is_fastest;      /* what was taken before, and what is from now on */
+};
+typedef void kernels_report(void *context, const struct kernels_candidate *candidate);
+
 struct kernels_graph;
 
 struct kernels {
@@ -160,6 +168,12 @@ struct kernels {
     /* Gives all of it again, with the same arguments, at once. */
     void (*graph_run)(const struct kernels *k, struct kernels_graph *graph);
     void (*graph_free)(const struct kernels *k, struct kernels_graph *graph); /* NULL is fine */
+
+    /* -- products: NULL where there is one way of computing them (CPU) ------------------------- */
+    /* Runs every algorithm for each shape that linear_* computed so far, on memory taken for it,
+     * and takes the fastest of each from then on: other bits, as `numerics` then says. For
+     * measurements: two calls need not take the same. */
+    void (*time_products)(const struct kernels *k, kernels_report *report, void *context);
 
     /* -- linear ----------------------------------------------------------------------------- */
     /* out (N,O) = inp (N,I) weight (O,I)^T + bias (O); bias may be NULL. */

@@ -35,6 +35,7 @@ bool gemm_new(const struct kernels_options *options, const cudaDeviceProp *devic
     static const char *const names[] = {"fp32", "tf32", "bf16"};
     add_text(gemm, "cuBLASLt %zu %s, %d SMs of sm_%d%d:", cublasLtGetVersion(),
              names[gemm->compute], device->multiProcessorCount, device->major, device->minor);
+    gemm->head_bytes = gemm->text_bytes;
     *ret_gemm = gemm;
     return true;
 }
@@ -64,6 +65,13 @@ static void note(struct gemm *gemm, const struct plan *plan)
     if (!plan->declined)
         plan_algorithm_text(&plan->algorithm, algorithm);
     add_text(gemm, " %s: %s", shape, algorithm);
+}
+
+void gemm_note_again(struct gemm *gemm)
+{
+    gemm->text_bytes = gemm->head_bytes;
+    for (int i = 0; i < gemm->plans_count; i++)
+        note(gemm, &gemm->plans[i]);
 }
 
 static void refuse(SELF, const struct plan_shape *shape)

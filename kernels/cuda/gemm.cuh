@@ -14,6 +14,11 @@ void gemm_free(struct gemm *gemm); /* NULL is fine */
 
 /* Grows with each new shape; read it while no operation is called. */
 const char *gemm_numerics(const struct gemm *gemm);
+/* It is made anew: plans have changed. */
+void gemm_note_again(struct gemm *gemm);
+
+/* kernels.h, time_products (candidates.cu) */
+void gemm_time(SELF, kernels_report *report, void *context);
 
 /* A factor as it lies in memory: row-major, without gaps. */
 struct gemm_matrix {

@@ -302,6 +302,7 @@ static void fill_table(struct kernels *k)
     k->graph_new = graph_new;
     k->graph_run = graph_run;
     k->graph_free = graph_free;
+    k->time_products = gemm_time;
     k->element_bytes = k->state->bf16 ? sizeof(bf16) : sizeof(float);
     k->alloc = device_alloc;
     k->free = device_free;

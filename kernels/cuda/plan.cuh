@@ -1,5 +1,6 @@
 /* How one shape of a matrix product is computed: cuBLASLt's descriptions of it, and the algorithm
- * that was chosen. For gemm.cu, which finds and runs plans. */
+ * that was chosen. For gemm.cu, which finds and runs plans,
+ * and candidates.cu, which times their algorithms. */
 #ifndef ROOST_KERNELS_CUDA_PLAN_CUH
 #define ROOST_KERNELS_CUDA_PLAN_CUH
 
@@ -37,7 +38,7 @@ struct gemm {
     bool fuses_gelu; /* before sm_90 cuBLASLt's own are slower than a product and our kernel */
     int plans_count;
     struct plan plans[PLANS_MAX];
-    size_t text_bytes;
+    size_t head_bytes, text_bytes; /* of the text: what it begins with, and all of it */
     char text[(PLANS_MAX + 2) * PLAN_TEXT_BYTES];
 };
 

@@ -1,16 +1,18 @@
-/* Forward and backward of a gpt: bench_compute [cuda [update|direct]] [STEPS [MODEL-SETTING…]]
+/* Forward and backward of a gpt: bench_compute [cuda [WAY]] [STEPS [MODEL-SETTING…]]
  *
  * GPT-2 124M, B 4, T 64, fp32, one thread; `bench_compute.py` is the same in PyTorch, and
  * `tests/bench/compute` runs the two in turn and prints the ratio. Prints a step a line: CPU
- * seconds, on a GPU those of the clock. `update` ends each step with AdamW on the device, on fp32
- * weights and state there: what a step takes where no server has them; `direct` gives units act by
- * act, without graphs. On stderr, last, the most
- * device memory that was taken. */
+ * seconds, on a GPU those of the clock. WAY may be `update`: each step ends with AdamW on the device,
+ * on fp32 weights and state there, what a step takes where no server has them; `direct`: units are
+ * given act by act, without graphs; `fastest`: after the first step all algorithms for its products
+ * are timed (a line each, "candidate …"), and the fastest are taken. On stderr, last, the device
+ * memory that was taken: by the ledger, and all of it as the device says. */
 #include "common/scoped.h"
 #include "common/settings/options.h"
 #include "common/settings/spec.h"
 #include "common/time.h"
 #include "tests/bench/processor.h"
+#include "tests/bench/tokens.h"
 #include "worker/executor.h"
 
 #include <stdlib.h>
@@ -30,8 +32,8 @@ static enum err read_samples(void *context, enum ticket_kind kind, uint64_t firs
     (void)kind;
     uint32_t n = count * spec->model.context;
     for (uint32_t i = 0; i < n; i++) {
-        ((int32_t *)ret_inputs)[i] = (int32_t)((first + i) * 7919 % spec->model.vocabulary);
-        ret_targets[i] = (int32_t)((first + i + 1) * 7919 % spec->model.vocabulary);
+        ((int32_t *)ret_inputs)[i] = token_at(first * n + i, spec->model.vocabulary);
+        ret_targets[i] = token_at(first * n + i + 1, spec->model.vocabulary);
     }
     return ERR_OK;
 }
@@ -146,7 +148,16 @@ struct run {
     struct master *masters;   /* NULL: no update */
     uint64_t (*now_ns)(void); /* on a GPU the clock decides */
     unsigned steps;
+    bool takes_fastest;
 };
+
+static void print_candidate(void *context, const struct kernels_candidate *candidate)
+{
+    (void)context;
+    printf("candidate %s %s %.1f us %.1f TFLOP/s%s%s\n", candidate->shape, candidate->algorithm,
+           candidate->microseconds, candidate->teraflops, candidate->is_first ? " first" : "",
+           candidate->is_fastest ? " taken" : "");
+}
 
 static enum err step(const struct run *run, uint64_t number)
 {
@@ -168,9 +179,24 @@ static enum err measure(const struct run *run)
         TRY(step(run, i));
         if (i >= WARM)
             printf("%.6f\n", (double)(run->now_ns() - begun) / 1e9);
+        if (i == 0 && run->takes_fastest)
+            run->kernels->time_products(run->kernels, print_candidate, NULL);
         fflush(stdout);
     }
     return ERR_OK;
+}
+
+static void print_memory(const struct run *run, uint64_t bytes)
+{
+    struct executor_memory memory = executor_memory(run->executor);
+    struct kernels_memory device;
+    run->kernels->memory(run->kernels, &device);
+    fprintf(stderr,
+            "%s\nweights %.0f MB, gradients %.0f MB, activations %.0f MB, scratch %.0f MB\n"
+            "peak %.0f MiB\ndevice %.0f MiB\n",
+            run->kernels->numerics, (double)memory.weights / 1e6, (double)memory.gradients / 1e6,
+            (double)memory.activations / 1e6, (double)memory.scratch / 1e6,
+            (double)bytes / (1 << 20), (double)(device.total - device.free) / (1 << 20));
 }
 
 static enum err bench_run(struct run *run, bool updates)
@@ -183,15 +209,10 @@ static enum err bench_run(struct run *run, bool updates)
         take_masters(run->kernels, run->model, run->masters, &bytes);
     }
     enum err err = measure(run);
+    print_memory(run, bytes);
     if (updates)
         free_masters(run->kernels, run->model, run->masters);
     free(run->masters);
-    fprintf(stderr,
-            "%s\nweights %.0f MB, gradients %.0f MB, activations %.0f MB, scratch %.0f MB\n"
-            "peak %.0f MiB\n",
-            run->kernels->numerics, (double)memory.weights / 1e6, (double)memory.gradients / 1e6,
-            (double)memory.activations / 1e6, (double)memory.scratch / 1e6,
-            (double)bytes / (1 << 20));
     return err;
 }
 
@@ -218,6 +239,7 @@ static enum err bench(enum kernels_backend backend, const char *way, unsigned st
                                                 .direct = strcmp(way, "direct") == 0};
     TRY(executor_new(&executor_options, &run.executor, reason));
     run.now_ns = backend == KERNELS_CUDA ? time_now_ns : processor_ns;
+    run.takes_fastest = strcmp(way, "fastest") == 0;
     enum err err = bench_run(&run, strcmp(way, "update") == 0);
     if (err == ERR_IO)
         reason_set(reason, err, "%s", executor_failure(run.executor));
@@ -227,6 +249,12 @@ static enum err bench(enum kernels_backend backend, const char *way, unsigned st
     return err;
 }
 
+static bool is_way(const char *word)
+{
+    return strcmp(word, "update") == 0 || strcmp(word, "direct") == 0 ||
+           strcmp(word, "fastest") == 0;
+}
+
 int main(int argc, char **argv)
 {
     enum kernels_backend backend = KERNELS_CPU;
@@ -234,7 +262,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "cuda") == 0) {
         backend = KERNELS_CUDA;
         argc--, argv++;
-        if (argc > 1 && (strcmp(argv[1], "update") == 0 || strcmp(argv[1], "direct") == 0)) {
+        if (argc > 1 && is_way(argv[1])) {
             way = argv[1];
             argc--, argv++;
         }

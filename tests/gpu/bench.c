@@ -15,6 +15,7 @@
 
 #include "common/settings/options.h"
 #include "common/time.h"
+#include "tests/bench/tokens.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -147,7 +148,7 @@ static float *take_floats(const struct bench *b, int64_t n)
     return array;
 }
 
-/* Small values that differ; tokens are common and rare ones as in text (about 1/rank). */
+/* Small values that differ. */
 static void fill(struct bench *b)
 {
     float *host = b->host = malloc((size_t)table(b) * sizeof(float));
@@ -158,11 +159,8 @@ static void fill(struct bench *b)
         x = x * 1664525u + 1013904223u;
         host[i] = (float)(x >> 8) / 16777216.0f - 0.5f;
     }
-    for (int64_t i = 0; i < b->N; i++) {
-        x = x * 1664525u + 1013904223u;
-        double u = (double)(x >> 8) / 16777216.0;
-        tokens[i] = (int32_t)((double)(b->V - 1) * u * u * u * u);
-    }
+    for (int64_t i = 0; i < b->N; i++)
+        tokens[i] = token_at((uint64_t)i, b->V);
     b->tokens = take(b, (size_t)b->N * sizeof *tokens);
     b->k->copy_in(b->k, b->tokens, tokens, (size_t)b->N * sizeof *tokens);
     free(tokens);

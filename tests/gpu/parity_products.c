@@ -234,6 +234,45 @@ PARITY(before_sm_90_no_product_has_gelu_in_its_pass)
 }
 #endif
 
+/* -- algorithms -------------------------------------------------------------------------------- */
+
+struct report {
+    int candidates, shapes, fastest;
+    double first_took; /* of the shape at hand */
+};
+
+static void count_candidate(void *context, const struct kernels_candidate *candidate)
+{
+    struct report *report = context;
+    printf("# %s: %s %.1f us, %.1f TFLOP/s%s\n", candidate->shape, candidate->algorithm,
+           candidate->microseconds, candidate->teraflops, candidate->is_fastest ? ", taken" : "");
+    report->candidates++;
+    report->shapes += candidate->is_first;
+    report->fastest += candidate->is_fastest;
+    if (candidate->is_first)
+        report->first_took = candidate->microseconds;
+    if (candidate->is_fastest)
+        assert_true(candidate->microseconds <= report->first_took);
+}
+
+PARITY(of_a_products_algorithms_the_fastest_is_taken)
+{
+    const struct tables *tables = *state;
+    linear_at(tables, 7, 3072, 768, true);
+    struct report report = {0};
+    tables->bf16->time_products(tables->bf16, count_candidate, &report);
+    assert_null(tables->bf16->synchronize(tables->bf16));
+    assert_int_equal(report.shapes, 3);
+    assert_int_equal(report.fastest, 3);
+    assert_true(report.candidates >= 3);
+#ifdef EMULATED /* there it is the one that splits nothing */
+    assert_int_equal(report.candidates, 5);
+    assert_non_null(strstr(tables->bf16->numerics, "NTb 7x768x3072/16.16.16: 0.0.0.0.0.0.1.0"));
+    assert_null(strstr(tables->bf16->numerics, ".2.2"));
+#endif
+    linear_at(tables, 7, 3072, 768, true);
+}
+
 PARITY(with_tf32_products_are_near)
 {
     const struct tables *tables = *state;
