@@ -1,15 +1,15 @@
 /* How long each CUDA operation takes at a GPT-2's shapes, and how far that is from the device's
  * limits:
  *
- *     bench [B T C H V [ROUNDS [GB/s [TFLOP/s …]]]]      default 32 1024 768 12 50257 11
- *     bench device                                       its name, or why there is none
+ *     bench COMPUTE [B T C H V [ROUNDS [GB/s [TFLOP/s]]]]      default 32 1024 768 12 50257 11
+ *     bench device                                             its name, or why there is none
  *
  * A call's time is the median of ROUNDS, each CALLS calls between two synchronize(). Beside it
  * stands what it moves a second if every input is read and every output written once, what it
  * computes a second, and the larger of the two's shares of the limits. These are measured first, in
- * fp32, tf32 and bf16 each: a stream that is read and written (`relu` over half of the logits), and
+ * COMPUTE (fp32, tf32 or bf16): a stream that is read and written (`relu` over half of the logits), and
  * a large matrix product; where something else on the machine was seen to do better, its figures
- * are given (one TFLOP/s for each of the three). What crosses between host and device is compared
+ * are given. What crosses between host and device is compared
  * with a memcpy() on the host. */
 #include "tests/gpu/bench.h"
 
@@ -205,9 +205,10 @@ static void free_all(struct bench *b)
     free(b->host);
 }
 
+static const char *const computes[COMPUTES] = {"fp32", "tf32", "bf16"};
+
 static bool bench(struct bench b, enum kernels_compute compute, double bytes, double flops)
 {
-    static const char *const names[COMPUTES] = {"fp32", "tf32", "bf16"};
     const struct kernels_options options = {.backend = KERNELS_CUDA,
                                             .compute = compute,
                                             .python_path = options_environment("PATH", NULL)};
@@ -218,7 +219,7 @@ static bool bench(struct bench b, enum kernels_compute compute, double bytes, do
     }
     take_all(&b);
     wait_for(&b);
-    printf("# %s, %s, B %d T %d C %d H %d V %d, median of %d\n", b.k->name, names[compute],
+    printf("# %s, %s, B %d T %d C %d H %d V %d, median of %d\n", b.k->name, computes[compute],
            (int)b.B, (int)b.T, (int)b.C, (int)b.H, (int)b.V, b.rounds);
     measure_limits(&b, bytes, flops);
     for (const struct operation *operation = operations; operation->name; operation++)
@@ -250,13 +251,23 @@ static bool fits(const struct bench *b)
            b->Vp >= 4 * b->C && b->Vp >= b->T && b->rounds > 0 && b->rounds <= ROUNDS_MAX;
 }
 
+/* COMPUTES: it is none. */
+static int compute_of(const char *word)
+{
+    int compute = 0;
+    while (compute < COMPUTES && strcmp(word, computes[compute]) != 0)
+        compute++;
+    return compute;
+}
+
 int main(int count, char **words)
 {
     if (count == 2 && strcmp(words[1], "device") == 0)
         return name_device();
-    double numbers[6 + 1 + COMPUTES] = {32, 1024, 768, 12, 50257, 11};
-    for (int i = 1; i < count && i <= (int)(sizeof numbers / sizeof *numbers); i++)
-        numbers[i - 1] = strtod(words[i], NULL);
+    int compute = count > 1 ? compute_of(words[1]) : COMPUTES;
+    double numbers[8] = {32, 1024, 768, 12, 50257, 11};
+    for (int i = 2; i < count && i < 2 + (int)(sizeof numbers / sizeof *numbers); i++)
+        numbers[i - 2] = strtod(words[i], NULL);
     struct bench b = {.B = (int64_t)numbers[0],
                       .T = (int64_t)numbers[1],
                       .C = (int64_t)numbers[2],
@@ -265,15 +276,14 @@ int main(int count, char **words)
                       .rounds = (int)numbers[5]};
     b.N = b.B * b.T;
     b.Vp = (b.V + 127) / 128 * 128;
-    if (!fits(&b)) {
+    if (compute == COMPUTES || !fits(&b)) {
         fprintf(stderr,
-                "usage: bench device | bench [B T C H V ROUNDS [GB/S FP32 TF32 BF16]]\n"
+                "usage: bench device | bench fp32|tf32|bf16 [B T C H V ROUNDS [GB/S TFLOP/S]]\n"
                 "H divides C; B x T is at least C, V at least T and 4 C, ROUNDS at most %d\n",
                 ROUNDS_MAX);
         return 2;
     }
-    for (int compute = KERNELS_COMPUTE_FP32; compute <= KERNELS_COMPUTE_BF16; compute++)
-        if (!bench(b, (enum kernels_compute)compute, numbers[6] * 1e9, numbers[7 + compute] * 1e12))
-            return EXIT_FAILURE;
-    return EXIT_SUCCESS;
+    return bench(b, (enum kernels_compute)compute, numbers[6] * 1e9, numbers[7] * 1e12)
+               ? EXIT_SUCCESS
+               : EXIT_FAILURE;
 }

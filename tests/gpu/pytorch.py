@@ -1,14 +1,19 @@
 """What PyTorch makes of the same GPU: its limits, operations and GPT-2 124M, with bf16, torch.compile,
 SDPA and fused AdamW.
 
-    pytorch.py operations B T C H V     limits first: `limit NAME FIGURE`; then `NAME: MICROSECONDS` of
-                                        operations, by the names that bench.c gives them, in bf16
-    pytorch.py model T LAYERS H C V BATCH…
-                                        a line a batch: `BATCH COMPUTE_S STEP_S COMPUTE_MIB STEP_MIB`;
+    pytorch.py limits                   `limit NAME FIGURE`, of a copy and of large products
+    pytorch.py operations B T C H V     limits first; then `NAME: MICROSECONDS` of operations, by the
+                                        names that bench.c gives them, in bf16
+    pytorch.py model ATTENTION T LAYERS H C V BATCH…
+                                        a line a batch: `BATCH COMPUTE_S STEP_S` and four times MiB;
                                         compute is forward and backward, step also the update, both
                                         the median of ten; the memory is the most that was allocated
+                                        for each, then what the device says is taken
+    pytorch.py attention ATTENTION B T H S   that alone: a line forward, a line backward
 
+ATTENTION is flash or cudnn, whose kernels scaled_dot_product_attention then has to take.
 Without a GPU all of it runs on the CPU, which says only that it does."""
+import contextlib
 import gc
 import statistics
 import sys
@@ -17,15 +22,25 @@ import time
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 WARM, TIMED, CALLS = 3, 10, 4
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 
 def wait():
     if CUDA:
         torch.cuda.synchronize()
+
+
+def compiled(function):
+    return torch.compile(function, dynamic=False) if CUDA else function
+
+
+def attention_by(name):
+    return sdpa_kernel(BACKENDS[name]) if CUDA else contextlib.nullcontext()
 
 
 def median_s(call, warm=WARM, timed=TIMED, calls=1):
@@ -45,7 +60,8 @@ def median_s(call, warm=WARM, timed=TIMED, calls=1):
 # ---- limits and operations ----
 
 
-def print_limits(n, side):
+def print_limits():
+    n, side = (1 << 28, 8192) if CUDA else (1 << 16, 64)
     source = torch.rand(n, device=DEVICE)
     target = torch.empty_like(source)
     print(f"limit copy {2 * 4 * n / median_s(lambda: target.copy_(source), calls=CALLS) * 1e-9:.0f}")
@@ -82,9 +98,6 @@ def operations(b, t, c, h, v):
         out = forward()
         grad = torch.rand_like(out) if dout is None else dout
         return lambda: torch.autograd.grad(out, inputs, grad, retain_graph=True)
-
-    def compiled(function):
-        return torch.compile(function, dynamic=False)
 
     yield "linear forward", lambda: F.linear(x, fc, fc_bias)
     yield "linear add forward", compiled(lambda: x + F.linear(wide, proj, proj_bias))
@@ -151,8 +164,7 @@ def operations(b, t, c, h, v):
 
 
 def print_operations(b, t, c, h, v):
-    n = 1 << 28 if CUDA else 1 << 16
-    print_limits(n, 8192 if CUDA else 64)
+    print_limits()
     for name, call in operations(b, t, c, h, v):
         try:
             print(f"{name}: {median_s(call, calls=CALLS) * 1e6:.1f}", flush=True)
@@ -204,34 +216,55 @@ def peak_mib():
     return torch.cuda.max_memory_allocated() / 2**20 if CUDA else 0
 
 
+def device_mib():
+    free, total = torch.cuda.mem_get_info() if CUDA else (0, 0)
+    return (total - free) / 2**20
+
+
+def print_attention(attention, b, t, h, size):
+    flops = 2 * b * h * t * t * size  # of one product, half of which is masked, twice
+    q, k, v = (torch.rand(b, h, t, size, device=DEVICE).sub_(0.5).bfloat16().requires_grad_(True) for _ in range(3))
+
+    def attend():
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    with attention_by(attention):
+        out = attend()
+        dout = torch.rand_like(out)
+        forward = median_s(attend, calls=CALLS)
+        backward = median_s(lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True), calls=CALLS)
+    print(f"attention forward {forward * 1e6:.1f} us, {flops / forward * 1e-12:.0f} TFLOP/s")
+    print(f"attention backward {backward * 1e6:.1f} us, {2.5 * flops / backward * 1e-12:.0f} TFLOP/s", flush=True)
+
+
 def measure_model(context, layers, heads, width, vocabulary, batch):
     torch.manual_seed(1)
     padded = (vocabulary + 127) // 128 * 128  # as nanoGPT and llm.c do
     model = Gpt(context, layers, heads, width, padded).to(DEVICE)
-    compiled = torch.compile(model, dynamic=False)
-    tokens, targets = torch.randint(vocabulary, (2, batch, context), device=DEVICE)
+    fast = compiled(model)
+    tokens, targets = ((vocabulary - 1) * torch.rand(2, batch, context, device=DEVICE) ** 4).long()  # about 1/rank, as in text
 
     def compute():
         model.zero_grad(set_to_none=True)
         with torch.autocast(DEVICE, dtype=torch.bfloat16):
-            loss = compiled(tokens, targets)
+            loss = fast(tokens, targets)
         loss.backward()
 
     seconds = [median_s(compute)]
-    peaks = [peak_mib()]
+    peaks, taken = [peak_mib()], [device_mib()]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=CUDA)
     seconds.append(median_s(lambda: (compute(), optimizer.step())))
-    peaks.append(peak_mib())
-    return seconds, peaks
+    return seconds, peaks + [peak_mib()] + taken + [device_mib()]
 
 
-def print_model(context, layers, heads, width, vocabulary, batches):
+def print_model(attention, context, layers, heads, width, vocabulary, batches):
     torch.set_float32_matmul_precision("high")
     for batch in batches:
         if CUDA:
             torch.cuda.reset_peak_memory_stats()
         try:
-            seconds, peaks = measure_model(context, layers, heads, width, vocabulary, batch)
+            with attention_by(attention):
+                seconds, peaks = measure_model(context, layers, heads, width, vocabulary, batch)
             print(batch, *(f"{s:.5f}" for s in seconds), *(f"{p:.0f}" for p in peaks), flush=True)
         except torch.cuda.OutOfMemoryError:
             print(f"batch {batch}: does not fit", file=sys.stderr)
@@ -242,12 +275,17 @@ def print_model(context, layers, heads, width, vocabulary, batches):
 
 
 def main():
-    numbers = [int(word) for word in sys.argv[2:]]
+    what, *words = sys.argv[1:]
+    numbers = [int(word) for word in words if word not in BACKENDS]
     print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name() if CUDA else 'no GPU'}", file=sys.stderr)
-    if sys.argv[1] == "operations":
+    if what == "limits":
+        print_limits()
+    elif what == "operations":
         print_operations(*numbers)
+    elif what == "attention":
+        print_attention(words[0], *numbers)
     else:
-        print_model(*numbers[:5], numbers[5:])
+        print_model(words[0], *numbers[:5], numbers[5:])
 
 
 main()

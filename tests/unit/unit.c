@@ -1,6 +1,9 @@
 /* The list of a program's tests. */
 #include "tests/unit/unit.h"
 
+#include <fnmatch.h>
+#include <stdbool.h>
+
 static struct unit_test *first;
 static size_t count;
 
@@ -24,12 +27,21 @@ void *unit_fixture_new(const void *settings, size_t bytes)
     return fixture;
 }
 
+static char **chosen_words;
+static int chosen_count;
+
 void unit_choose(int words_count, char **words)
 {
-    if (words_count == 3 && strcmp(words[1], "only") == 0)
-        cmocka_set_test_filter(words[2]);
-    if (words_count == 3 && strcmp(words[1], "without") == 0)
-        cmocka_set_skip_filter(words[2]);
+    chosen_words = words + 1;
+    chosen_count = words_count - 1;
+}
+
+static bool is_chosen(const char *name)
+{
+    bool matches = false;
+    for (int i = 1; i < chosen_count; i++)
+        matches = matches || fnmatch(chosen_words[i], name, 0) == 0;
+    return chosen_count == 0 || matches == (strcmp(chosen_words[0], "only") == 0);
 }
 
 int unit_run(CMFixtureFunction before_all, CMFixtureFunction after_all)
@@ -42,7 +54,9 @@ int unit_run(CMFixtureFunction before_all, CMFixtureFunction after_all)
         return 1;
     }
     for (const struct unit_test *test = first; test != NULL; test = test->next)
-        tests[listed++] = test->test;
+        if (is_chosen(test->test.name))
+            tests[listed++] = test->test;
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* what is killed has said what it did */
     int failed = _cmocka_run_group_tests("tests", tests, listed, before_all, after_all);
     free(tests);
     return failed;
