@@ -346,12 +346,22 @@ static void take_command(struct server_member *member, const struct server_comma
     }
 }
 
+/* It asked to end, and may: the daemon ends as soon as it looks. */
+static bool ends(const struct server_member *member)
+{
+    return member->draining && member->may_leave;
+}
+
 void member_command(struct server_member *member, const struct server_command *command,
                     struct member_effects *ret_effects)
 {
     clear_effects(ret_effects);
     /* P3: commands name the boot they are for. P7: those of an older term are dropped. */
     if (command->boot != member->boot || command->term < member->term.term)
+        return;
+    /* A PREPARE that was sent again would have it begin anew in the generation that it was let go
+     * from, and report that it is ready. */
+    if (ends(member))
         return;
     struct admission_term before = member->term;
     adopt_term(member, command);

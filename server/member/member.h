@@ -5,6 +5,7 @@
  * Rules that are decided here:
  *  P3  a command for another boot of this server is dropped;
  *  P7  a command of an older term is dropped; a newer term is adopted before anything is answered;
+ *  P11 whoever asked to end, and may, takes no command any more;
  *  P2  an event of a thread or of a writer that belongs to another generation than the one that is
  *      held changes nothing and reports nothing;
  *  P6  COMMITTED(t) is reported when every thread has carried out commit(t), never before; READY

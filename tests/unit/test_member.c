@@ -243,6 +243,27 @@ TEST_F(a_generation_that_is_held_is_reported_ready_and_not_prepared_again, world
     assert_non_null(reported(f, SERVER_READY));
 }
 
+/* It was stopped while it asked to end: PREPARE, LEAVE and PREPARE again come in one batch. */
+TEST_F(p11_who_asked_to_end_and_may_takes_no_command_any_more, world, .generation = 2)
+{
+    member_drain(f->member, &f->effects);
+    command(f, (struct server_command){.kind = SERVER_LEAVE});
+    assert_true(f->member->may_leave);
+    command(f, prepare_of(2, 0));
+    assert_int_equal(f->effects.count, 0);
+    command(f, prepare_of(3, 0));
+    assert_int_equal(f->effects.count, 0);
+    assert_int_equal(member_held(f->member).generation, 0);
+}
+
+/* The coordinator's own daemon stays when it is drained, and may get chunks again. */
+TEST_F(p11_who_may_leave_without_having_asked_is_prepared_again, world, .generation = 2)
+{
+    command(f, (struct server_command){.kind = SERVER_LEAVE});
+    command(f, prepare_of(2, 0));
+    assert_true(asked(f, MEMBER_PREPARE));
+}
+
 TEST_F(a_new_connection_gets_all_that_may_have_been_lost, world, .generation = 2, .version = 5)
 {
     member_report_again(f->member, &f->effects);
