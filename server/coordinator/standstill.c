@@ -4,6 +4,8 @@
 #include "server/coordinator/effects.h"
 #include "server/coordinator/places.h"
 
+#include <string.h>
+
 enum {
     LEASES = 3,
     LEASES_FIRST = 10, /* of a step before which there was none */
@@ -132,6 +134,16 @@ static void put_unreachable(struct coordinator *coordinator, char *text, size_t 
         snprintf(text, bytes, "workers %.64s and %.64s do not reach each other", a, b);
 }
 
+/* Behind whom the step waits for: that slots of it took longer than their leases. */
+static void put_lapses(const struct tickets *tickets, char *text, size_t bytes)
+{
+    uint32_t lapses = tickets_lapses(tickets);
+    size_t used = strlen(text);
+    if (lapses > 0)
+        snprintf(text + used, bytes - used, ", after %u lease%s that lapsed", lapses,
+                 lapses > 1 ? "s" : "");
+}
+
 static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *text, size_t bytes)
 {
     const struct run *run = &coordinator->run;
@@ -147,10 +159,13 @@ static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *te
         places_wait_for(coordinator, text, bytes);
     if (text[0] == 0)
         put_unreachable(coordinator, text, bytes);
-    if (text[0] == 0 && lease != NULL)
+    if (text[0] != 0)
+        return;
+    if (lease != NULL)
         put_lease(coordinator, now_ms, lease, text, bytes);
-    else if (text[0] == 0)
+    else
         put_silent(coordinator, text, bytes);
+    put_lapses(&run->tickets, text, bytes);
 }
 
 void standstill_look(struct coordinator *coordinator, uint64_t now_ms)
@@ -164,7 +179,7 @@ void standstill_look(struct coordinator *coordinator, uint64_t now_ms)
         *standstill = (struct standstill){0};
         return;
     }
-    char cause[176] = "";
+    char cause[208] = "";
     put_cause(coordinator, now_ms, cause, sizeof cause);
     bool same = standstill->since_ms == run->steps.committed_ms;
     standstill->since_ms = run->steps.committed_ms;

@@ -563,6 +563,16 @@ const struct lease *tickets_awaited(const struct tickets *tickets)
     return awaited;
 }
 
+uint32_t tickets_lapses(const struct tickets *tickets)
+{
+    const struct work *work = train_of(tickets, tickets->step);
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < work->count; i++)
+        if (!work->slots[i].done && work->slots[i].lapses > most)
+            most = work->slots[i].lapses;
+    return most;
+}
+
 uint32_t tickets_held(const struct tickets *tickets, uint64_t member)
 {
     return leases_count_of(&tickets->leases, member);
@@ -689,11 +699,24 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
     return newly_done;
 }
 
+/* Nobody else can have brought its slots: no other lease is on them, nor one that lapsed whose
+ * worker computed on. */
+static bool brought_alone(const struct tickets *tickets, const struct lease *lease)
+{
+    const struct slot *first = &train_of(tickets, lease->step)->slots[node_first(lease->node)];
+    bool others = !ring_is_empty(&lease->twins);
+    return !others && (tickets->settings.shared || first->lapsed.attempt == 0);
+}
+
+/* A lease that is the last of its step ends so, when the servers' reports are faster than the
+ * worker's complete. */
 static void settle_lease(struct tickets *tickets, uint64_t now_ms, struct lease *lease)
 {
     uint32_t made_done = mark_done(work_of(tickets, lease->kind, lease->step), lease->node);
     if (made_done == 0)
         doubt_if_overdue(tickets, now_ms, lease);
+    else if (!lease->untimed && brought_alone(tickets, lease))
+        learn(tickets, lease->kind, now_ms - lease->granted_ms, lease->slots);
     lease_end(tickets, now_ms, lease, made_done);
 }
 
@@ -805,7 +828,7 @@ static uint64_t lapse_after_ms(const struct tickets *tickets, const struct lease
     double usual = usual_ms(tickets, lease);
     uint64_t after_ms = usual == 0 ? lease_ms * LAPSE_UNKNOWN : (uint64_t)usual * LAPSE_FACTOR;
     uint32_t lapses = lease_work(tickets, lease)->slots[node_first(lease->node)].lapses;
-    return (after_ms > lease_ms ? after_ms : lease_ms) << lapses;
+    return (after_ms > lease_ms ? after_ms : lease_ms) << (tickets->settings.shared ? lapses : 0);
 }
 
 static void note_lapse(struct tickets *tickets, const struct lease *lease)
@@ -815,7 +838,7 @@ static void note_lapse(struct tickets *tickets, const struct lease *lease)
     if (work->slots[first].lapsed.attempt == 0)
         work->slots[first].lapsed =
             (struct lapsed){lease->attempt, lease->granted_ms, lease->slots};
-    for (uint32_t slot = first; tickets->settings.shared && slot < first + lease->slots; slot++)
+    for (uint32_t slot = first; slot < first + lease->slots; slot++)
         if (work->slots[slot].lapses < LAPSES_MAX)
             work->slots[slot].lapses++;
 }

@@ -28,8 +28,10 @@
  * tickets_open(), whatever happens to leases. When a lease lapses, is dropped or loses its member,
  * its slots that nobody else holds are free again. A lease may lapse although its member lives,
  * after many times the usual time: so a worker that forgot a ticket cannot stop the step. If that
- * worker completes the ticket after all, it counts, and its time is learned: where slots suddenly
- * take longer than the lease, those of the next steps do not lapse.
+ * worker completes the ticket after all, it counts, and its time is learned, also when the seals
+ * end the step before: where slots suddenly take longer than the lease, those of the next steps do
+ * not lapse. Members that share a lease stop when it lapses: each time its slots get twice as long,
+ * and what the last lease took is learned.
  *
  * Pure; one owner. Invariants (tickets_check):
  *  1 a slot's holders are the leases that cover it;
@@ -66,7 +68,7 @@ struct work {
     struct slot {
         bool done;
         bool given;     /* granted before, since open */
-        uint8_t lapses; /* shared: of its leases, since open */
+        uint8_t lapses; /* of its leases, since open */
         uint32_t holders;
         uint32_t found;   /* tickets_check(): leases that cover it */
         uint64_t version; /* given: to compute on */
@@ -163,6 +165,8 @@ const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt
 /* Whom the oldest step, or the validation, waits for: the oldest lease whose node is not done;
  * NULL: nobody has any. */
 const struct lease *tickets_awaited(const struct tickets *tickets);
+/* How many leases of one slot of the oldest step, which is not done, lapsed: the most. */
+uint32_t tickets_lapses(const struct tickets *tickets);
 uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 
 /* The ticket, whose node is valid, is done; the lease of its attempt, if it is still there, ends.

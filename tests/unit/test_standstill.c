@@ -44,6 +44,21 @@ TEST_F(a_step_has_four_times_what_the_one_before_took, coordinator, .steps = 5, 
     assert_non_null(strstr(status(f).reason, " does not ask for what is free"));
 }
 
+TEST_F(leases_that_lapsed_are_counted, coordinator, .steps = 5, .workers = 1)
+{
+    step(f, 0);
+    (void)ticket_of(f, f->worker, 1);
+    wait_alive(f, 9 * LEASE_MS);
+    assert_null(strstr(status(f).reason, "lapsed"));
+    wait_alive(f, LEASE_MS);
+    assert_non_null(strstr(status(f).reason, " for what is free, after 1 lease that lapsed"));
+    (void)ticket_of(f, f->worker, 2);
+    wait_alive(f, 10 * LEASE_MS);
+    (void)ticket_of(f, f->worker, 3);
+    wait_alive(f, LEASE_MS);
+    assert_non_null(strstr(status(f).reason, " has had slot 0 for 1 s, after 2 leases that lapsed"));
+}
+
 TEST_F(a_server_that_does_not_apply_the_step_before_is_named, coordinator, .steps = 5, .workers = 1)
 {
     step(f, 0);

@@ -297,6 +297,18 @@ TEST_F(a_lapsed_lease_whose_pushes_end_the_step_teaches_how_long_it_took, ticket
     assert_int_equal(next_lapses_after(&f->tickets, 4020), 16 * (20 + 4000 / 4));
 }
 
+/* Of a ticket that is a whole step the seals often come before the complete. */
+TEST_F(a_lease_that_seals_end_teaches_how_long_it_took, tickets, .usual = true)
+{
+    assert_int_equal(next_lapses_after(&f->tickets, 900), 16 * (20 + 880 / 4));
+}
+
+TEST_F(a_ticket_that_others_have_too_teaches_nothing_when_seals_end_it, tickets, .usual = true)
+{
+    grant(&f->tickets, 800, 1, 1);
+    assert_int_equal(next_lapses_after(&f->tickets, 900), LEASE_MS);
+}
+
 TEST_F(a_forgotten_ticket_that_another_brings_teaches_nothing, tickets, .usual = true)
 {
     uint64_t due_ms;
@@ -606,7 +618,8 @@ TEST_F(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so, tic
     tickets_check(&f->tickets);
     assert_int_equal(f->tickets.wasted_ms, LEASE_MS + 10);
     assert_int_equal(f->tickets.leases.count, 0);
-    assert_true(f->tickets.train_usual_ms == 0); /* nobody said how long it took */
+    /* the second slot's; of the first one nobody knows who brought it */
+    assert_true(f->tickets.train_usual_ms == LEASE_MS + 5);
     tickets_open(&f->tickets, (struct tickets_open){.step = 1, .steps = 1});
     assert_int_equal(tickets_settle(&f->tickets, LEASE_MS + 10), 0);
 }
