@@ -56,7 +56,8 @@ TEST_F(leases_that_lapsed_are_counted, coordinator, .steps = 5, .workers = 1)
     wait_alive(f, 10 * LEASE_MS);
     (void)ticket_of(f, f->worker, 3);
     wait_alive(f, LEASE_MS);
-    assert_non_null(strstr(status(f).reason, " has had slot 0 for 1 s, after 2 leases that lapsed"));
+    assert_non_null(
+        strstr(status(f).reason, " has had slot 0 for 1 s, after 2 leases that lapsed"));
 }
 
 TEST_F(a_server_that_does_not_apply_the_step_before_is_named, coordinator, .steps = 5, .workers = 1)
