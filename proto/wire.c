@@ -122,6 +122,19 @@ static enum err ranges_name_servers(const struct describe_reply *ours, struct re
     return ERR_OK;
 }
 
+/* Whether the last row is one of the chunk's, its owner knows. */
+static enum err rows_ascend(const struct push_entry *ours, struct reason *reason)
+{
+    if (!ours->sparse && ours->row_count > 0)
+        return reason_set(reason, ERR_MALFORMED, "an entry that is not sparse names %u rows",
+                          ours->row_count);
+    for (uint32_t i = 1; i < ours->row_count; i++)
+        if (ours->rows[i - 1] >= ours->rows[i])
+            return reason_set(reason, ERR_MALFORMED, "entry.rows do not ascend: %u, then %u",
+                              ours->rows[i - 1], ours->rows[i]);
+    return ERR_OK;
+}
+
 /* ---- decode ---- */
 
 /* get_NAME: `ours`, all zeros before, from `theirs`, if every field is within its limits. What

@@ -21,14 +21,16 @@
 #include <stdbool.h>
 
 enum {
-    WIRE_VERSION = 2,                    /* the newest that is spoken here, */
+    WIRE_VERSION = 3,                    /* the newest that is spoken here, */
     WIRE_VERSION_MIN = 2,                /* and the oldest */
+    WIRE_VERSION_SPARSE = 3,             /* a server of this one takes sparse entries */
     WIRE_PAYLOAD_BYTES_MAX = 512 * 1024, /* a largest chunk; small chunks are fused up to this */
     WIRE_HEADER_BYTES_MAX = 64 * 1024,
     WIRE_CONTROL_BYTES_MAX = 8 * 1024 * 1024, /* a whole report or description */
     WIRE_ENTRIES_MAX = 1024,                  /* chunks named by one data message */
-    WIRE_CREDITS = 8,                         /* unanswered pushes of a stream, and pulls */
-    WIRE_TEXT_BYTES_MAX = 1024,               /* names, reasons, addresses */
+    WIRE_ROWS_MAX = 16384,      /* rows named by one entry; a header has room for about as many */
+    WIRE_CREDITS = 8,           /* unanswered pushes of a stream, and pulls */
+    WIRE_TEXT_BYTES_MAX = 1024, /* names, reasons, addresses */
     WIRE_SPEC_BYTES_MAX = 64 * 1024,
     WIRE_SERVERS_MAX = 256,
     WIRE_TERM_MAX = INT32_MAX, /* members and attempts have the term in their upper 32 bits */
@@ -176,6 +178,9 @@ struct push_entry {
     uint32_t part;
     uint32_t bytes;   /* of this entry in the payload */
     uint64_t version; /* async: of the chunk, as it was pulled */
+    bool sparse;      /* the payload has `rows` of the chunk alone; all others are zeros */
+    uint32_t row_count;
+    const uint32_t *rows; /* ascending */
 };
 
 /* Gradients of one node of one step; the payload holds the entries' bytes, one after another. */
@@ -268,6 +273,7 @@ struct from_shard {
         struct {
             uint64_t boot;
             uint64_t generation;
+            uint32_t wire_version; /* 0: one before 3 */
         } welcome;
         struct push_ack ack;
         struct weights weights;
@@ -606,7 +612,8 @@ struct server_report {
             uint32_t chunk;
         } wrong_bits;
         struct {
-            uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max, audited;
+            uint64_t pushed_bytes, spared_bytes, pulled_bytes;
+            uint64_t duplicates, open_nodes_max, audited;
         } statistics;
         struct server_held held;
         struct {
@@ -822,7 +829,7 @@ struct status_reply {
     uint64_t tickets_redone, duplicates, skipped_steps;
     struct cut_name cut;
     const char *cut_state;
-    uint64_t pushed_bytes, pulled_bytes;
+    uint64_t pushed_bytes, spared_bytes, pulled_bytes; /* spared: of the pushed, did not travel */
     double lr, norm;
     uint64_t member_ms, useful_ms, wasted_ms;
     uint64_t map_number;

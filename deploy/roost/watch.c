@@ -210,6 +210,7 @@ static void print_tool(const struct summary *summary)
     print_moves(&writer, &status->moves);
     print_audits(&writer, &status->audits);
     json_member_uint(&writer, "pushed_bytes", status->pushed_bytes);
+    json_member_uint(&writer, "spared_bytes", status->spared_bytes);
     json_member_uint(&writer, "pulled_bytes", status->pulled_bytes);
     print_costs(&writer, status, summary->resident_bytes);
     if (summary->prediction != NULL)

@@ -229,6 +229,7 @@ static void status_traffic(const struct replies_facts *facts, struct status_repl
     struct coordinator_server server;
     for (uint32_t i = 0; coordinator_server(facts->coordinator, i, &server); i++) {
         reply->pushed_bytes += server.pushed_bytes;
+        reply->spared_bytes += server.spared_bytes;
         reply->pulled_bytes += server.pulled_bytes;
         reply->duplicates += server.duplicates;
         reply->audits.pushes += server.audited;

@@ -459,7 +459,7 @@ struct coordinator_server {
     bool has_left;        /* drained; nothing is expected of it */
     const char *state;    /* "serving", or "idle", "joining", "draining", … */
     uint32_t chunk_count; /* 0: not one of the run's */
-    uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max, audited;
+    uint64_t pushed_bytes, spared_bytes, pulled_bytes, duplicates, open_nodes_max, audited;
 };
 
 struct coordinator_status {

@@ -321,6 +321,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
 {
     if (report->kind == SERVER_STATISTICS) {
         server->pushed_bytes = report->statistics.pushed_bytes;
+        server->spared_bytes = report->statistics.spared_bytes;
         server->pulled_bytes = report->statistics.pulled_bytes;
         server->duplicates = report->statistics.duplicates;
         server->audited = report->statistics.audited;

@@ -80,7 +80,7 @@ struct server_entry {
     /* rivals.h: another start of this name said hello; 0: none has. */
     uint64_t rival_boot, rival_until_ms;
     bool lives; /* this one has answered since */
-    uint64_t pushed_bytes, pulled_bytes, duplicates, open_nodes_max, audited;
+    uint64_t pushed_bytes, spared_bytes, pulled_bytes, duplicates, open_nodes_max, audited;
 };
 
 struct servers {

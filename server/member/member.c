@@ -94,6 +94,7 @@ static void report_statistics(const struct server_member *member, struct member_
     for (uint32_t i = 0; i < member->thread_count; i++) {
         const struct shard_statistics *statistics = &member->threads[i].statistics;
         report->statistics.pushed_bytes += statistics->pushed_bytes;
+        report->statistics.spared_bytes += statistics->spared_bytes;
         report->statistics.pulled_bytes += statistics->pulled_bytes;
         report->statistics.duplicates += statistics->duplicates;
         report->statistics.audited += statistics->audited;

@@ -272,7 +272,7 @@ static enum err may_take(const struct async *async, uint32_t index, const struct
 
 /* Hands an accepted gradient to the log. The effect owns the reference. */
 static enum err accept(struct async *async, uint32_t index, uint64_t ticket, float scale,
-                       enum codec codec, struct cursor *payload, struct counted **ret_gradient)
+                       const struct reduce_values *values, struct counted **ret_gradient)
 {
     struct chunk_store *store = async->store;
     uint32_t n = store->chunks[index].spec.n;
@@ -281,7 +281,7 @@ static enum err accept(struct async *async, uint32_t index, uint64_t ticket, flo
     struct counted *gradient = counted_new(n * sizeof(float));
     if (gradient == NULL)
         return ERR_BUSY;
-    cursor_copy(payload, store->kernels, codec, (float *)(void *)gradient->data, n);
+    reduce_copy(values, store->kernels, (float *)(void *)gradient->data, n);
     async->waiting[async->accepted++ % ASYNC_WAITING_MAX] =
         (struct async_waiting){index, ticket, scale, gradient};
     async->chunks[index].waiting++;
@@ -290,22 +290,19 @@ static enum err accept(struct async *async, uint32_t index, uint64_t ticket, flo
 }
 
 static enum err take_push(struct async *async, uint32_t index, const struct push *push,
-                          const struct push_entry *entry, uint64_t ticket, struct cursor *payload)
+                          const struct push_entry *entry, uint64_t ticket,
+                          const struct reduce_values *values)
 {
     struct chunk_store *store = async->store;
-    const struct chunk *chunk = &store->chunks[index];
     const struct async_chunk *own = &async->chunks[index];
-    enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
     struct shard_order_entry order = {
         .chunk = entry->chunk, .version = own->version + own->waiting, .used = entry->version};
     if (async->settings.logged) {
-        TRY(accept(async, index, ticket, push->scale, codec, payload, &order.gradient));
+        TRY(accept(async, index, ticket, push->scale, values, &order.gradient));
     } else {
-        struct cursor read = *payload;
-        cursor_copy(&read, store->kernels, codec, async->scratch, chunk->spec.n);
+        reduce_copy(values, store->kernels, async->scratch, store->chunks[index].spec.n);
         if (apply_ticket(async, index, ticket, push->scale, async->scratch) != ERR_OK)
             return ERR_BUSY; /* no memory for the published copy */
-        *payload = read;
     }
     async->entries[async->entry_count++] = order;
     return ERR_OK;
@@ -323,7 +320,7 @@ static enum err count_entry(struct async *async, const struct push *push,
     enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
     uint64_t ticket = push->step * store->slots + push->node.index;
     /* A worker adds the parts of a chunk before it pushes, so all are of one attempt. */
-    if (entry->part != 0 || entry->bytes != chunk->spec.n * codec_bytes(codec) ||
+    if (entry->part != 0 || !chunk_takes(chunk, entry, codec) ||
         cursor_bytes(payload) < entry->bytes)
         return ERR_MALFORMED;
     if (applied_find(&async->chunks[index].applied, ticket) == APPLIED_TAKEN ||
@@ -333,9 +330,12 @@ static enum err count_entry(struct async *async, const struct push *push,
         return ERR_OK;
     }
     TRY(may_take(async, index, push, entry, ticket));
-    enum err err = take_push(async, index, push, entry, ticket, payload);
+    struct reduce_rows rows;
+    const struct reduce_values values = {payload, codec, NULL, chunk_rows(chunk, entry, &rows)};
+    enum err err = take_push(async, index, push, entry, ticket, &values);
     statistics->busy += err == ERR_BUSY ? 1 : 0;
-    statistics->pushed_bytes += err == ERR_OK ? entry->bytes : 0;
+    if (err == ERR_OK)
+        chunk_count_bytes(chunk, entry, codec, statistics);
     if (err == ERR_OK && async->settings.logged)
         *ret_after = async->accepted;
     return err;

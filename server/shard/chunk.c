@@ -208,6 +208,37 @@ uint32_t chunk_find(const struct chunk_store *store, uint32_t number)
     return there ? index : store->count;
 }
 
+/* ---- pushes ---- */
+
+bool chunk_takes(const struct chunk *chunk, const struct push_entry *entry, enum codec codec)
+{
+    uint32_t n = chunk->spec.n, cols = chunk->spec.cols;
+    if (entry->part >= chunk->spec.parts)
+        return false;
+    if (!entry->sparse)
+        return entry->bytes == n * codec_bytes(codec);
+    if (cols == 0 || entry->row_count > n / cols)
+        return false;
+    bool inside = entry->row_count == 0 || entry->rows[entry->row_count - 1] < n / cols;
+    return inside && entry->bytes == entry->row_count * cols * codec_bytes(codec);
+}
+
+const struct reduce_rows *chunk_rows(const struct chunk *chunk, const struct push_entry *entry,
+                                     struct reduce_rows *ret_rows)
+{
+    *ret_rows = (struct reduce_rows){chunk->spec.cols, entry->row_count, entry->rows};
+    return entry->sparse ? ret_rows : NULL;
+}
+
+void chunk_count_bytes(const struct chunk *chunk, const struct push_entry *entry, enum codec codec,
+                       struct shard_statistics *statistics)
+{
+    uint32_t bytes = chunk->spec.n * codec_bytes(codec);
+    statistics->pushed_bytes += bytes;
+    if (entry->sparse)
+        statistics->spared_bytes += bytes - entry->bytes;
+}
+
 /* ---- sums ---- */
 
 static struct reduce *tree_of(const struct chunk_store *store, const struct chunk *chunk,

@@ -85,6 +85,15 @@ void chunk_remove(struct chunk_store *store, uint32_t index);
 /* Index of the run's chunk `number`, or store->count. */
 uint32_t chunk_find(const struct chunk_store *store, uint32_t number);
 
+/* Whether an entry of a push names one of the chunk's parts and brings as many bytes as that takes,
+ * of all its rows or of those that it names, which ascend (proto/wire.h). */
+bool chunk_takes(const struct chunk *chunk, const struct push_entry *entry, enum codec codec);
+/* The rows that come with such an entry, in *ret_rows; NULL: all do. */
+const struct reduce_rows *chunk_rows(const struct chunk *chunk, const struct push_entry *entry,
+                                     struct reduce_rows *ret_rows);
+/* Counts such an entry's bytes. */
+void chunk_count_bytes(const struct chunk *chunk, const struct push_entry *entry, enum codec codec,
+                       struct shard_statistics *statistics);
 /* Whether the name is counted already, itself or by a node around it. */
 bool chunk_holds(const struct chunk_store *store, const struct chunk *chunk, uint64_t step,
                  uint32_t part, struct node node);

@@ -13,12 +13,14 @@ struct shard_chunk prepare_chunk(const struct model *model, uint32_t chunk)
 {
     const struct model_chunk *about = &model->chunks[chunk];
     const struct model_parameter *parameter = &model->parameters[about->parameter];
+    bool loss = about->parameter == model->loss_parameter;
     return (struct shard_chunk){.chunk = chunk,
                                 .n = about->weights,
+                                .cols = loss ? 0 : about->cols,
                                 .parts = parameter->parts,
                                 .rule = parameter->rule,
                                 .decay = parameter->decay,
-                                .loss = about->parameter == model->loss_parameter};
+                                .loss = loss};
 }
 
 enum err prepare_chunks(const struct model *model, const struct chunk_range *ranges,

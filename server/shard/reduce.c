@@ -32,9 +32,15 @@ static const uint8_t *copy_run(const uint8_t *values, size_t bytes,
     return ret_run;
 }
 
-/* Gives the next n values to `use`, in runs that lie together. */
-static void use_values(const struct reduce_values *from, const struct kernels *kernels,
-                       values_fn *use, float *out, uint32_t n)
+/* NULL: nobody wants the values. */
+static float *behind(float *out, uint32_t n)
+{
+    return out == NULL ? NULL : out + n;
+}
+
+/* The next n values, as they come. */
+static void use_next(const struct reduce_values *from, const struct kernels *kernels,
+                     values_fn *use, float *out, uint32_t n)
 {
     size_t size = codec_bytes(from->codec);
     while (n > 0) {
@@ -48,13 +54,52 @@ static void use_values(const struct reduce_values *from, const struct kernels *k
         use(kernels, out, values, (int64_t)run);
         if (from->digest != NULL)
             digest_keyed_add(from->digest, (struct slice){values, run * size});
-        out += run;
+        out = behind(out, (uint32_t)run);
         n -= (uint32_t)run;
     }
 }
 
-static void copy_values(const struct reduce_values *from, const struct kernels *kernels, float *out,
-                        uint32_t n)
+static const uint8_t zeros[DIGEST_RUN_VALUES * sizeof(float)];
+
+/* n values that did not come. A sum to which zeros are added is not what it was where it is -0. */
+static void use_zeros(const struct reduce_values *from, const struct kernels *kernels,
+                      values_fn *use, float *out, uint32_t n)
+{
+    struct slice slice = {zeros, sizeof zeros};
+    struct cursor cursor = {.slices = &slice, .slice_count = 1};
+    struct reduce_values run = {&cursor, from->codec, from->digest, NULL};
+    while (n > 0) {
+        uint32_t count = n < DIGEST_RUN_VALUES ? n : DIGEST_RUN_VALUES;
+        cursor.offset = 0;
+        use_next(&run, kernels, use, out, count);
+        out = behind(out, count);
+        n -= count;
+    }
+}
+
+/* Gives the n values to `use`, in runs that lie together. */
+static void use_values(const struct reduce_values *from, const struct kernels *kernels,
+                       values_fn *use, float *out, uint32_t n)
+{
+    const struct reduce_rows *rows = from->rows;
+    if (rows == NULL) {
+        use_next(from, kernels, use, out, n);
+        return;
+    }
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        check(rows->rows[i] < n / rows->cols); /* who received them has judged them */
+        uint32_t first = rows->rows[i] * rows->cols;
+        check(at <= first);
+        use_zeros(from, kernels, use, behind(out, at), first - at);
+        use_next(from, kernels, use, behind(out, first), rows->cols);
+        at = first + rows->cols;
+    }
+    use_zeros(from, kernels, use, behind(out, at), n - at);
+}
+
+void reduce_copy(const struct reduce_values *from, const struct kernels *kernels, float *out,
+                 uint32_t n)
 {
     use_values(from, kernels, from->codec == CODEC_BF16 ? kernels->cast_from_bf16 : copy_f32, out,
                n);
@@ -67,16 +112,26 @@ static void add_values(const struct reduce_values *from, const struct kernels *k
                n);
 }
 
+static void leave(const struct kernels *kernels, float *out, const void *bytes, int64_t n)
+{
+    (void)kernels, (void)out, (void)bytes, (void)n;
+}
+
+void reduce_read(const struct reduce_values *values, uint32_t n)
+{
+    use_values(values, NULL, leave, NULL, n);
+}
+
 void cursor_copy(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *out,
                  uint32_t n)
 {
-    copy_values(&(struct reduce_values){cursor, codec, NULL}, kernels, out, n);
+    reduce_copy(&(struct reduce_values){.cursor = cursor, .codec = codec}, kernels, out, n);
 }
 
 void cursor_add(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *acc,
                 uint32_t n)
 {
-    add_values(&(struct reduce_values){cursor, codec, NULL}, kernels, acc, n);
+    add_values(&(struct reduce_values){.cursor = cursor, .codec = codec}, kernels, acc, n);
 }
 
 /* ---- buffers ---- */
@@ -249,7 +304,7 @@ enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buf
     if (buffers->uncached && values->codec == CODEC_FP32 && kernels->copy_in_uncached != NULL)
         use_values(values, kernels, copy_f32_uncached, sum, buffers->n);
     else
-        copy_values(values, kernels, sum, buffers->n);
+        reduce_copy(values, kernels, sum, buffers->n);
     return REDUCE_COUNTED;
 }
 

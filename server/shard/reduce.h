@@ -28,13 +28,26 @@ void cursor_copy(struct cursor *cursor, const struct kernels *kernels, enum code
 void cursor_add(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *acc,
                 uint32_t n);
 
-/* Values as they come: next in the cursor. What is read is added to `digest` in the same pass;
- * NULL: to none. */
+/* Which rows of `cols` values come. */
+struct reduce_rows {
+    uint32_t cols, count;
+    const uint32_t *rows; /* ascending */
+};
+
+/* Values as they come: next in the cursor. With `rows` (NULL: all come) those of these rows do, and
+ * all others are zeros: they are added, and in the digest, as if they had come, so that nothing but
+ * the way here depends on it. What is read is added to `digest` in the same pass; NULL: to none. */
 struct reduce_values {
     struct cursor *cursor;
     enum codec codec;
     struct digest_keyed *digest;
+    const struct reduce_rows *rows;
 };
+
+/* out (n) = the values; or they are read for their digest alone. */
+void reduce_copy(const struct reduce_values *values, const struct kernels *kernels, float *out,
+                 uint32_t n);
+void reduce_read(const struct reduce_values *values, uint32_t n);
 
 struct reduce_sum {
     struct node node;

@@ -23,8 +23,9 @@ static bool async_fits(const struct shard_config *config)
 
 static bool chunk_fits(const struct shard_chunk *chunk)
 {
+    bool has_rows = chunk->cols == 0 || (!chunk->loss && chunk->n % chunk->cols == 0);
     return chunk->n > 0 && chunk->n <= MODEL_CHUNK_WEIGHTS_MAX && chunk->parts > 0 &&
-           chunk->parts <= SHARD_PARTS_MAX &&
+           chunk->parts <= SHARD_PARTS_MAX && has_rows &&
            (!chunk->loss || (chunk->n == MODEL_LOSS_WEIGHTS && chunk->rule == MODEL_NONE));
 }
 

@@ -99,6 +99,7 @@ struct shard_async {
 struct shard_chunk {
     uint32_t chunk; /* its number in the run */
     uint32_t n;     /* weights */
+    uint32_t cols;  /* of each of its rows, which a sparse push names; 0: it takes none */
     uint32_t parts; /* contributions per node, 1 … SHARD_PARTS_MAX */
     enum model_rule rule;
     bool decay;
@@ -242,7 +243,8 @@ struct shard_effects {
 
 /* Since shard_new(). */
 struct shard_statistics {
-    uint64_t pushed_bytes; /* counted payload */
+    uint64_t pushed_bytes; /* gradients counted, each as long as its chunk */
+    uint64_t spared_bytes; /* of these: zeros that did not travel */
     uint64_t pulled_bytes; /* answered, less what shard_unsent() took back */
     uint64_t duplicates;
     uint64_t audited; /* second pushes of audited tickets; not among the duplicates */

@@ -36,21 +36,15 @@ static void seal_chunk(struct shard *shard, uint32_t index, uint64_t number, con
     step->summed_count++;
 }
 
-/* The digest of the next bytes. */
-static uint64_t digest_of(struct shard *shard, struct cursor *payload, size_t bytes)
+/* The digest of the values. */
+static uint64_t digest_of(struct shard *shard, const struct reduce_values *values, uint32_t n)
 {
-    while (bytes > 0) {
-        uint8_t value[8];
-        const uint8_t *run;
-        size_t count = cursor_values(payload, 1, bytes, value, &run);
-        digest_keyed_add(shard->digest, (struct slice){run, count});
-        bytes -= count;
-    }
+    reduce_read(values, n);
     return digest_keyed_finish(shard->digest);
 }
 
 static void count_duplicate(struct shard *shard, uint64_t sender, const struct push *push,
-                            const struct push_entry *entry, struct cursor payload,
+                            const struct push_entry *entry, const struct reduce_values *values,
                             struct shard_effects *effects)
 {
     const struct chunk *chunk = &shard->store.chunks[chunk_find(&shard->store, entry->chunk)];
@@ -59,7 +53,7 @@ static void count_duplicate(struct shard *shard, uint64_t sender, const struct p
         shard->statistics.audited++;
     else
         shard->statistics.duplicates++;
-    if (first == NULL || first->digest == digest_of(shard, &payload, entry->bytes))
+    if (first == NULL || first->digest == digest_of(shard, values, chunk->spec.n))
         return;
     shard->statistics.wrong_bits++;
     for (uint32_t i = 0; i < effects->count; i++)
@@ -95,28 +89,28 @@ static void copy_loss(struct cursor *payload, float ret_loss[static MODEL_LOSS_W
 
 /* Counts a new name of an open step. */
 static enum err count_new(struct shard *shard, uint32_t index, const struct push *push,
-                          const struct push_entry *entry, enum codec codec, struct cursor *payload)
+                          const struct push_entry *entry, const struct reduce_values *values)
 {
     struct chunk *chunk = &shard->store.chunks[index];
+    struct reduce_values own = *values;
     float loss[MODEL_LOSS_WEIGHTS];
     const struct slice slice = {(const uint8_t *)loss, sizeof loss};
     struct cursor copied = {.slices = &slice, .slice_count = 1};
     if (chunk->spec.loss) {
-        check(chunk->spec.n == MODEL_LOSS_WEIGHTS);
-        copy_loss(payload, loss);
+        check(chunk->spec.n == MODEL_LOSS_WEIGHTS && values->rows == NULL);
+        copy_loss(values->cursor, loss);
+        own.cursor = &copied;
         if (!counts_right(shard, push->node, loss[MODEL_LOSS_COUNT]))
             return ERR_MALFORMED;
     }
-    const struct reduce_values values = {chunk->spec.loss ? &copied : payload, codec,
-                                         shard->digest};
     enum reduce_result result =
-        chunk_push(&shard->store, chunk, push->step, entry->part, push->node, &values);
+        chunk_push(&shard->store, chunk, push->step, entry->part, push->node, &own);
     check(result != REDUCE_DUPLICATE);
     if (result == REDUCE_BUSY) {
         shard->statistics.busy++;
         return ERR_BUSY;
     }
-    shard->statistics.pushed_bytes += entry->bytes;
+    chunk_count_bytes(chunk, entry, values->codec, &shard->statistics);
     names_remember(&chunk->parts[entry->part].names, push, digest_keyed_finish(shard->digest));
     const float *sum = chunk_sum(&shard->store, chunk, push->step);
     if (sum != NULL)
@@ -135,14 +129,18 @@ static enum err count_entry(struct shard *shard, uint64_t sender, const struct p
     if (chunk->leaving && push->step >= shard->decided)
         return ERR_MOVED; /* P11: the chunk has moved, and its new owner sums it */
     enum codec codec = chunk->spec.loss ? CODEC_FP32 : push->codec;
-    if (entry->part >= chunk->spec.parts || entry->bytes != chunk->spec.n * codec_bytes(codec) ||
-        cursor_bytes(payload) < entry->bytes)
+    if (!chunk_takes(chunk, entry, codec) || cursor_bytes(payload) < entry->bytes)
         return ERR_MALFORMED;
+    struct reduce_rows rows;
+    const struct reduce_values values = {payload, codec, shard->digest,
+                                         chunk_rows(chunk, entry, &rows)};
     bool held = push->step < shard->decided || /* all names of a decided step were counted */
                 chunk_holds(&shard->store, chunk, push->step, entry->part, push->node);
     if (!held)
-        return count_new(shard, index, push, entry, codec, payload);
-    count_duplicate(shard, sender, push, entry, *payload, effects);
+        return count_new(shard, index, push, entry, &values);
+    const struct cursor before = *payload;
+    count_duplicate(shard, sender, push, entry, &values, effects);
+    *payload = before; /* whether it was compared or not */
     cursor_skip(payload, entry->bytes);
     return ERR_OK;
 }

@@ -119,7 +119,8 @@ static void greet(struct exchange_stream *stream, const struct to_shard *message
     struct from_shard welcome = {
         .kind = FROM_SHARD_WELCOME,
         .welcome = {.boot = stream->exchange->boot,
-                    .generation = atomic_load(&stream->exchange->generation)}};
+                    .generation = atomic_load(&stream->exchange->generation),
+                    .wire_version = WIRE_VERSION}};
     exchange_stream_send(stream, RPC_URGENT, &welcome, NULL, 0);
 }
 

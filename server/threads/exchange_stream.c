@@ -1,7 +1,8 @@
 /* Lives, messages, sending. */
 #include "server/threads/exchange_stream.h"
 
-enum { ARENA_BYTES_MAX = 2 * WIRE_HEADER_BYTES_MAX };
+/* As many entries as a push may have, and rows as a worker names in them. */
+enum { ARENA_BYTES_MAX = 4 * WIRE_HEADER_BYTES_MAX };
 
 bool exchange_has_ended(struct exchange *exchange, uint64_t member)
 {

@@ -12,12 +12,13 @@
 #include <string.h>
 
 enum { SLOTS = 4, N = 24, COUNT = 3, PIECE_BYTES = 16, EVENTS_MAX = 384, ENTRIES_MAX = 6 };
+enum { COLS = 4, ROWS = N / COLS };
 enum { FIRST = 3, TIED = 4, LOSS = 9, OTHER = 12, RUN_CHUNKS = 20 }; /* the chunks' numbers */
 enum { GENERATION = 5, BOOT = 77, TERM = 2, WINDOW = 64 };
 
 static const struct shard_chunk chunks[COUNT] = {
-    {.chunk = FIRST, .n = N, .parts = 1, .rule = MODEL_OPTIMIZER, .decay = true},
-    {.chunk = TIED, .n = N, .parts = 2, .rule = MODEL_OPTIMIZER},
+    {.chunk = FIRST, .n = N, .cols = COLS, .parts = 1, .rule = MODEL_OPTIMIZER, .decay = true},
+    {.chunk = TIED, .n = N, .cols = COLS, .parts = 2, .rule = MODEL_OPTIMIZER},
     {.chunk = LOSS, .n = MODEL_LOSS_WEIGHTS, .parts = 1, .rule = MODEL_NONE, .loss = true},
 };
 static const struct shard_chunk other = {
@@ -106,6 +107,22 @@ static void add_entry(struct world *world, struct push *push, struct push_entry 
                             .version = near(world, shard_version(world->shard))};
 }
 
+/* The first entry brings some rows alone, of which some sets are none. */
+static void make_sparse(const struct push *push, struct push_entry *entry, uint8_t which)
+{
+    static const uint32_t rows[] = {0, ROWS - 1, ROWS, 2, 2, 3, 0, 1, 2, 3, 4, 5, 6};
+    static const struct {
+        uint32_t first, count;
+    } sets[] = {{0, 0}, {0, 1}, {0, 2}, {1, 2}, {3, 2}, {4, 2}, {6, ROWS}, {6, ROWS + 1}};
+    uint32_t size = codec_bytes(entry->chunk == LOSS ? CODEC_FP32 : push->codec);
+    uint32_t n = entry->chunk == LOSS ? MODEL_LOSS_WEIGHTS : N;
+    entry->sparse = true;
+    entry->rows = rows + sets[which % 8].first;
+    entry->row_count = sets[which % 8].count;
+    if (entry->bytes == n * size)
+        entry->bytes = entry->row_count * COLS * size;
+}
+
 static void fill_push(struct world *world, struct push *push, struct push_entry *entries)
 {
     uint8_t which = byte(world);
@@ -128,6 +145,8 @@ static void fill_push(struct world *world, struct push *push, struct push_entry 
         add_entry(world, push, entries, LOSS, 0);
     if ((which & 8) != 0)
         add_entry(world, push, entries, chunk_of(world), byte(world) % 5);
+    if ((which & 16) != 0 && push->entry_count > 0)
+        make_sparse(push, &entries[0], which >> 5);
 }
 
 /* As the wire delivers it; false: it does not. */

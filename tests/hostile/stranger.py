@@ -235,6 +235,27 @@ def replay(stranger, ticket, _):
         yield stranger.exchange(stranger.member, stranger.secret, stranger.push(other, [ticket]))
 
 
+def rows(stranger, ticket, _):
+    """Brings rows under its own ticket that the chunk does not have, twice, not at all, or of other lengths; the loss in rows."""
+    server = next(server for server in stranger.servers if stranger.weights(server))
+    number = stranger.weights(server)[0]
+    chunk = stranger.run.chunks[number]
+    row, loss = 4 * chunk.cols, len(stranger.run.chunks) - 1
+    claims = [(number, True, [chunk.rows], row), (number, True, [0, 1 << 31], 2 * row), (number, True, [1, 1], 2 * row),
+              (number, True, [1, 0], 2 * row), (number, False, [0], row), (number, True, [0], row + 4), (number, True, [0], 0),
+              (number, True, [], row), (number, True, list(range(chunk.rows + 1)), (chunk.rows + 1) * row)]
+    if loss in server.chunks:
+        claims += [(loss, True, [0], 4), (loss, True, [], 0)]
+    for name, sparse, which, count in claims:
+        entry = pb.PushEntry(chunk=name, bytes=count, sparse=sparse, rows=which)
+        message = pb.ToShard(push=pb.Push(id=1, generation=ticket.generation, step=ticket.step, node=ticket.node,
+                                          entries=[entry], tickets=[ticket]), payload=bytes(count))
+        try:
+            yield stranger.exchange(stranger.member, stranger.secret, message)
+        except grpc.RpcError as error:
+            yield name_of(error)
+
+
 def hoard(stranger, seconds):
     """Takes every ticket that it can have, brings none, and parks as many pulls as there is room for: what that was answered."""
     answers, version, until = collections.Counter(), 0, time.monotonic() + seconds
@@ -264,7 +285,7 @@ def hoard(stranger, seconds):
     return answers
 
 
-ATTACKS = {attack.__name__: attack for attack in (zombie, nan, spy, evict, complete, validation, replay, hoard)}
+ATTACKS = {attack.__name__: attack for attack in (zombie, nan, spy, evict, complete, validation, replay, rows, hoard)}
 
 
 def attack_for(attack, seconds):

@@ -183,7 +183,7 @@ void ledger_pushed(struct sim *sim, struct sim_thread *thread, const struct push
             duplicates++;
             continue;
         }
-        bytes += entry->bytes;
+        bytes += blocks_bytes(&sim->compute.model, entry->chunk, push->codec);
         check_owner(sim, thread, push->step, entry->chunk);
         *ledger_counted(sim, thread, push->step, piece) |= node_mask(push->node) & all_slots(sim);
     }

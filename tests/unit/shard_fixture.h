@@ -9,12 +9,13 @@
 #include "server/shard/shard.h"
 
 enum { N_FIRST = 48, N_TIED = 32, N_MEAN = 16, N_ALL = N_FIRST + N_TIED + N_MEAN + 4, SLOTS = 4 };
+enum { N_COLS = 4 /* of the tied one */, ROWS = N_TIED / N_COLS };
 enum { FIRST = 3, TIED = 4, MEAN = 7, LOSS = 9, COUNT = 4 }; /* the chunks' numbers in the run */
 enum { GENERATION = 5, BOOT = 77, TERM = 2, ALICE = 100, BOB = 200 };
 
 static const struct shard_chunk chunks[COUNT] = {
     {.chunk = FIRST, .n = N_FIRST, .parts = 1, .rule = MODEL_OPTIMIZER, .decay = true},
-    {.chunk = TIED, .n = N_TIED, .parts = 2, .rule = MODEL_OPTIMIZER},
+    {.chunk = TIED, .n = N_TIED, .cols = N_COLS, .parts = 2, .rule = MODEL_OPTIMIZER},
     {.chunk = MEAN, .n = N_MEAN, .parts = 1, .rule = MODEL_MEAN},
     {.chunk = LOSS, .n = 4, .parts = 1, .rule = MODEL_NONE, .loss = true},
 };

@@ -4,12 +4,12 @@
 #include "common/rand.h"
 #include "server/shard/async.h"
 
-enum { N = 40, SLOTS = 4, WINDOW = 64, COUNT = 3 };
+enum { N = 40, COLS = 10, SLOTS = 4, WINDOW = 64, COUNT = 3 };
 enum { FIRST = 3, TIED = 4, LOSS = 9 }; /* the chunks' numbers in the run */
 enum { GENERATION = 5, BOOT = 77, TERM = 2, ALICE = 100 };
 
 static const struct shard_chunk chunks[COUNT] = {
-    {.chunk = FIRST, .n = N, .parts = 1, .rule = MODEL_OPTIMIZER},
+    {.chunk = FIRST, .n = N, .cols = COLS, .parts = 1, .rule = MODEL_OPTIMIZER},
     {.chunk = TIED, .n = N, .parts = 2, .rule = MODEL_OPTIMIZER},
     {.chunk = LOSS, .n = MODEL_LOSS_WEIGHTS, .parts = 1, .rule = MODEL_NONE, .loss = true},
 };
@@ -209,6 +209,50 @@ TEST_F(each_chunk_takes_each_ticket_once_in_any_order, async)
     assert_weights(f, 1, -TICKETS);
     assert_int_equal(version_of(f, 0), TICKETS);
     assert_true(shard_statistics(f->shard).duplicates > 1000);
+}
+
+/* Row 2 of the first chunk, of a gradient that is 0 elsewhere; and all of the loss. */
+static void push_row(struct async_fixture *f, uint64_t ticket)
+{
+    static const uint32_t rows[] = {2};
+    struct message m = message_of(f, ticket);
+    add(&m, FIRST, version_of(f, 0), 1);
+    m.entries[0].sparse = true;
+    m.entries[0].rows = rows;
+    m.entries[0].row_count = 1;
+    m.entries[0].bytes = COLS * sizeof(float);
+    m.value_count = COLS;
+    add(&m, LOSS, 0, 1);
+    assert_int_equal(send(f, &m).code, ERR_OK);
+}
+
+static void check_row(struct async_fixture *f)
+{
+    push_tickets(f, 0, 1);
+    push_row(f, 1);
+    push_row(f, 1); /* a duplicate */
+    assert_int_equal(shard_statistics(f->shard).duplicates, 2);
+    assert_int_equal(shard_statistics(f->shard).spared_bytes, (N - COLS) * sizeof(float));
+    if (f->logged) {
+        shard_logged(f->shard, 5);
+        work(f);
+    }
+    for (uint32_t i = 0; i < N; i++)
+        assert_true(shard_state(f->shard, 0).weights[i] == (i / COLS == 2 ? -2 : -1));
+    struct message m = message_of(f, 2);
+    add(&m, FIRST, version_of(f, 0), 1);
+    m.entries[0].sparse = true; /* and has all bytes */
+    assert_int_equal(send(f, &m).code, ERR_MALFORMED);
+}
+
+TEST_F(rows_alone_are_applied_like_all_rows, async)
+{
+    check_row(f);
+}
+
+TEST_F(rows_alone_wait_for_the_log_like_all_rows, async, .logged = true)
+{
+    check_row(f);
 }
 
 TEST_F(tickets_of_the_oldest_step_that_some_chunk_misses_are_told, async)

@@ -88,6 +88,23 @@ TEST_F(an_acknowledgement_gives_its_credit_back, shards, .threads = 2, .prepared
     }
 }
 
+TEST_F(the_largest_push_fits, shards, .threads = 1, .welcome = true)
+{
+    static const uint32_t rows[] = {1 << 16, 1 << 17, 1 << 18, 1 << 19};
+    struct push_entry entries[WIRE_ENTRIES_MAX];
+    for (uint32_t i = 0; i < WIRE_ENTRIES_MAX; i++)
+        entries[i] = (struct push_entry){.chunk = WIRE_CHUNKS_MAX - 1,
+                                         .version = i,
+                                         .sparse = true,
+                                         .row_count = sizeof rows / sizeof rows[0],
+                                         .rows = rows};
+    const struct to_shard message = {.kind = TO_SHARD_PUSH,
+                                     .push = {.entry_count = WIRE_ENTRIES_MAX, .entries = entries}};
+    send_message(f, &message, NULL);
+    tally_wait(&f->tally, ACK, 1); /* it is nobody's ticket, but it is answered */
+    assert_int_equal(last_received(f).ack.first_refused, 0);
+}
+
 static enum err refusal_of(struct shards_fixture *world, struct to_shard message, unsigned streams)
 {
     open_stream(world);

@@ -63,7 +63,7 @@ static void thread_ready(struct world_fixture *f, uint32_t thread, uint64_t gene
 static void thread_committed(struct world_fixture *f, uint32_t thread, uint64_t generation,
                              uint64_t step)
 {
-    const struct shard_statistics statistics = {.pushed_bytes = 10};
+    const struct shard_statistics statistics = {.pushed_bytes = 10, .spared_bytes = 4};
     const struct member_committed committed = {thread, generation, step, &statistics};
     member_thread_committed(f->member, &committed, &f->effects);
     member_check(f->member);
@@ -177,6 +177,7 @@ TEST_F(p6_a_commit_is_acknowledged_when_all_threads_have_carried_it_out, world, 
     thread_committed(f, 1, 1, 0);
     assert_int_equal(reported(f, SERVER_COMMITTED)->committed.step, 0);
     assert_int_equal(reported(f, SERVER_STATISTICS)->statistics.pushed_bytes, 30);
+    assert_int_equal(reported(f, SERVER_STATISTICS)->statistics.spared_bytes, 12);
     thread_committed(f, 0, 1, 0); /* asked again: acknowledged again */
     assert_int_equal(reported(f, SERVER_COMMITTED)->committed.step, 0);
     thread_committed(f, 0, 1, 1);

@@ -46,7 +46,7 @@ TEST_F(a_worker_of_another_wire_version_is_refused_by_name, judged)
     assert_int_equal(judge(f), ERR_OK);
     f->request.wire_version = 99;
     assert_int_equal(judge(f), ERR_WIRE_VERSION);
-    assert_string_equal(f->reason.text, "worker w1 speaks wire version 99, the coordinator 2 to 2");
+    assert_string_equal(f->reason.text, "worker w1 speaks wire version 99, the coordinator 2 to 3");
 }
 
 TEST_F(a_worker_that_would_compute_other_bits_is_refused_unless_any_may, judged)

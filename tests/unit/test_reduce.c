@@ -94,7 +94,7 @@ static enum reduce_result push(struct reduce_fixture *f, struct node node)
     }
     struct cursor cursor = {slices, 8, 0, 0};
     enum reduce_result result = reduce_push(&f->reduce, &f->buffers, f->kernels, node,
-                                            &(struct reduce_values){&cursor, CODEC_FP32, NULL});
+                                            &(struct reduce_values){.cursor = &cursor});
     assert_int_equal(cursor_bytes(&cursor), result == REDUCE_COUNTED ? 0 : sizeof sum);
     reduce_check(&f->reduce);
     return result;
@@ -281,4 +281,114 @@ TEST_F(values_are_read_whatever_the_slices, reduce, .slot_count = 1, .ahead_max 
     cursor_add(&cursor, f->kernels, CODEC_BF16, acc + 1, N - 1);
     acc[0] = expected_sum[0];
     assert_memory_equal(acc, expected_sum, sizeof acc);
+}
+
+/* ---- some rows come, the others are zeros ---- */
+
+enum { COLS = 5, ROWS = 9, TABLE = ROWS * COLS, COME = 3 };
+
+/* All values of a table of which the second, third and last row come, in two slices; and what came
+ * as it was put together. */
+struct table {
+    uint32_t rows[COME];
+    struct reduce_rows which;
+    uint8_t all[TABLE * sizeof(float)], come[COME * COLS * sizeof(float)];
+    struct slice whole, cut[2];
+    enum codec codec;
+};
+
+static void table_init(struct reduce_fixture *f, struct table *table, enum codec codec)
+{
+    float values[TABLE] = {0};
+    size_t row_bytes = COLS * codec_bytes(codec);
+    *table = (struct table){.rows = {1, 2, ROWS - 1}, .codec = codec};
+    table->which = (struct reduce_rows){COLS, COME, table->rows};
+    for (uint32_t i = 0; i < COME; i++)
+        for (uint32_t col = 0; col < COLS; col++)
+            values[table->rows[i] * COLS + col] = col == 0 ? -0.0F : f->slots[i][col];
+    if (codec == CODEC_BF16)
+        f->kernels->cast_to_bf16(f->kernels, table->all, values, TABLE);
+    else
+        memcpy(table->all, values, sizeof values);
+    for (uint32_t i = 0; i < COME; i++)
+        memcpy(table->come + i * row_bytes, table->all + table->rows[i] * row_bytes, row_bytes);
+    table->whole = (struct slice){table->all, ROWS * row_bytes};
+    table->cut[0] = (struct slice){table->come, row_bytes + 3}; /* inside a value */
+    table->cut[1] = (struct slice){table->come + row_bytes + 3, (COME - 1) * row_bytes - 3};
+}
+
+/* A sum to which the table is added, or which it begins; where the sum has -0, adding 0 shows. */
+static uint64_t table_sum(struct reduce_fixture *f, const struct table *table, bool rows, bool add,
+                          struct digest_keyed *digest, float ret_sum[static TABLE])
+{
+    struct cursor cursor = {table->cut, 2, 0, 0};
+    if (!rows)
+        cursor = (struct cursor){&table->whole, 1, 0, 0};
+    const struct reduce_values values = {&cursor, table->codec, digest,
+                                         rows ? &table->which : NULL};
+    float *held = f->kernels->alloc(f->kernels, TABLE * sizeof *held), *free[1] = {held};
+    struct reduce_sum sums[4];
+    struct reduce_buffers buffers = {.n = TABLE,
+                                     .uncached = f->seed % 2 == 1,
+                                     .made_max = 1,
+                                     .made_count = 1,
+                                     .free_count = 1,
+                                     .free = free};
+    struct reduce reduce = {.slots = 2, .ahead_max = 1, .held = sums};
+    for (uint32_t i = 0; i < TABLE; i++)
+        held[i] = i % 2 == 0 ? -0.0F : 1;
+    if (add) {
+        buffers.free_count = 0;
+        reduce.held_count = 1;
+        sums[0] = (struct reduce_sum){{0, 0}, held};
+    }
+    assert_int_equal(
+        reduce_push(&reduce, &buffers, f->kernels, (struct node){0, add ? 1 : 0}, &values),
+        REDUCE_COUNTED);
+    assert_int_equal(cursor_bytes(&cursor), 0);
+    memcpy(ret_sum, held, TABLE * sizeof *held);
+    f->kernels->free(f->kernels, held);
+    return digest_keyed_finish(digest);
+}
+
+static void check_table(struct reduce_fixture *f, enum codec codec, bool add)
+{
+    const uint8_t key[DIGEST_KEY_BYTES] = {1};
+    struct digest_keyed *digest;
+    struct table table;
+    float wanted[TABLE], got[TABLE];
+    table_init(f, &table, codec);
+    assert_int_equal(digest_keyed_new(key, &digest), ERR_OK);
+    uint64_t wanted_digest = table_sum(f, &table, false, add, digest, wanted);
+    assert_int_equal(table_sum(f, &table, true, add, digest, got), wanted_digest);
+    assert_memory_equal(got, wanted, sizeof got);
+    struct cursor cursor = {table.cut, 2, 0, 0};
+    reduce_read(&(struct reduce_values){&cursor, codec, digest, &table.which}, TABLE);
+    assert_int_equal(digest_keyed_finish(digest), wanted_digest);
+    digest_keyed_free(digest);
+}
+
+TEST_F(rows_that_come_alone_give_the_sums_and_digests_of_all_rows, reduce, .slot_count = 4,
+       .ahead_max = 1)
+{
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        again(f, 4, 1, seed);
+        for (uint32_t add = 0; add < 2; add++) {
+            check_table(f, CODEC_FP32, add);
+            check_table(f, CODEC_BF16, add);
+        }
+    }
+}
+
+TEST_F(a_chunk_of_which_no_row_comes_is_zeros, reduce, .slot_count = 1, .ahead_max = 1)
+{
+    enum { MANY = 5000 }; /* more than are read at a time */
+    static float out[MANY];
+    struct cursor cursor = {0};
+    const struct reduce_rows none = {.cols = 10};
+    for (uint32_t i = 0; i < MANY; i++)
+        out[i] = 1;
+    reduce_copy(&(struct reduce_values){.cursor = &cursor, .rows = &none}, f->kernels, out, MANY);
+    for (uint32_t i = 0; i < MANY; i++)
+        assert_true(out[i] == 0);
 }

@@ -231,6 +231,110 @@ TEST_F(what_does_not_fit_is_refused, shard)
     assert_int_equal(refusal(pull_some(f, ALICE, 0, NULL, 0)), ERR_MALFORMED);
 }
 
+/* ---- some rows of a chunk ---- */
+
+static const uint32_t second_and_last[] = {1, ROWS - 1};
+
+/* A slot's message in which the tied chunk's first part has these rows, and zeros; sparse or not. */
+static void message_rows(struct shard_fixture *f, struct message *m, uint32_t slot, bool sparse)
+{
+    float *values = &m->values[N_FIRST];
+    message_all(f, m, 0, (struct node){0, slot});
+    memset(values, 0, N_COLS * sizeof *values);
+    memset(values + 2 * N_COLS, 0, (ROWS - 3) * N_COLS * sizeof *values);
+    if (!sparse)
+        return;
+    memmove(values, values + N_COLS, N_COLS * sizeof *values);
+    memmove(values + N_COLS, values + (ROWS - 1) * N_COLS,
+            (m->value_count - N_FIRST - (ROWS - 1) * N_COLS) * sizeof *values);
+    m->value_count -= (ROWS - 2) * N_COLS;
+    m->entries[1].sparse = true;
+    m->entries[1].rows = second_and_last;
+    m->entries[1].row_count = 2;
+    m->entries[1].bytes = 2 * N_COLS * sizeof *values;
+}
+
+TEST_F(rows_alone_are_the_same_push, shard)
+{
+    struct message m;
+    for (uint32_t slot = 0; slot < 2; slot++) { /* one is added to the other */
+        message_rows(f, &m, slot, true);
+        assert_int_equal(send(f, ALICE, &m).code, ERR_OK);
+        assert_int_equal(shard_statistics(f->shard).duplicates, 5 * slot);
+        assert_int_equal(shard_statistics(f->shard).spared_bytes,
+                         (slot + 1) * (ROWS - 2) * N_COLS * sizeof(float));
+        assert_int_equal(shard_statistics(f->shard).pushed_bytes,
+                         (slot + 1) * (N_ALL + N_TIED) * sizeof(float));
+        m.push.member = 8;
+        message_rows(f, &m, slot, slot == 0);
+        assert_int_equal(send(f, BOB, &m).code, ERR_OK); /* a duplicate of either form */
+        assert_int_equal(shard_statistics(f->shard).wrong_bits, 0);
+    }
+    message_rows(f, &m, 0, true);
+    m.push.member = 8;
+    m.values[N_FIRST + N_COLS] += 1;
+    assert_int_equal(send(f, BOB, &m).code, ERR_OK);
+    assert_int_equal(shard_statistics(f->shard).wrong_bits, 1);
+    const uint32_t others[] = {2, ROWS - 1};
+    message_rows(f, &m, 0, true);
+    m.push.member = 8;
+    m.entries[1].rows = others; /* the same values, in another row */
+    assert_int_equal(send(f, BOB, &m).code, ERR_OK);
+    assert_int_equal(shard_statistics(f->shard).wrong_bits, 2);
+}
+
+TEST_F(rows_alone_make_the_same_weights, shard)
+{
+    float wanted[N_TIED];
+    for (uint32_t sparse = 0; sparse < 2; sparse++) {
+        for (uint32_t slot = 0; slot < SLOTS; slot++) {
+            struct message m;
+            message_rows(f, &m, slot, sparse && slot != 2);
+            assert_int_equal(send(f, ALICE, &m).code, ERR_OK);
+        }
+        carry_out(f, decision(0));
+        const float *weights = shard_state(f->shard, 1).weights;
+        if (sparse)
+            assert_memory_equal(weights, wanted, sizeof wanted);
+        memcpy(wanted, weights, sizeof wanted);
+        shard_free(f->shard);
+        start(f);
+    }
+}
+
+TEST_F(rows_that_the_chunk_does_not_have_are_refused, shard)
+{
+    struct message m;
+    const uint32_t beyond[] = {1, ROWS};
+    uint32_t every[ROWS + 1];
+    for (uint32_t i = 0; i <= ROWS; i++)
+        every[i] = i;
+#define REFUSED(change, index)                                                                     \
+    do {                                                                                           \
+        message_rows(f, &m, 0, true);                                                              \
+        change;                                                                                    \
+        struct shard_ack ack = send(f, ALICE, &m);                                                 \
+        assert_int_equal(ack.code, ERR_MALFORMED);                                                 \
+        assert_int_equal(ack.first_refused, index);                                                \
+    } while (0)
+    REFUSED(m.entries[1].rows = beyond, 1);
+    REFUSED(m.entries[1].bytes -= 4, 1);
+    REFUSED(m.entries[1].bytes += 4, 1);
+    REFUSED(m.entries[1].row_count = 1, 1);
+    REFUSED((m.entries[1].rows = every, m.entries[1].row_count = ROWS + 1,
+             m.entries[1].bytes = (ROWS + 1) * N_COLS * 4),
+            1);
+    REFUSED((m.entries[1].row_count = 0, m.entries[1].sparse = false), 1);
+    /* The first chunk has no rows in this run, and the loss never has. */
+    REFUSED((m.entries[0].sparse = true, m.entries[0].bytes = 0), 0);
+    REFUSED((m.entries[4].sparse = true, m.entries[4].bytes = 0), 4);
+#undef REFUSED
+    message_rows(f, &m, 0, true);
+    m.entries[1].row_count = 0; /* none of its rows: all is zeros */
+    m.entries[1].bytes = 0;
+    assert_int_equal(send(f, ALICE, &m).code, ERR_OK);
+}
+
 TEST_F(lossy_pushes_have_one_node_size, shard, .later = true)
 {
     f->config.push_codec = f->config.weights_codec = CODEC_BF16;

@@ -65,6 +65,7 @@ static void train_cut_and_resume(struct shards_fixture *world)
     struct from_shard welcome = last_received(world);
     assert_int_equal(welcome.welcome.boot, BOOT);
     assert_int_equal(welcome.welcome.generation, 1);
+    assert_int_equal(welcome.welcome.wire_version, WIRE_VERSION);
     pull_all(world, 0);
     tally_wait(&world->tally, WEIGHTS, answers(world, threads));
     assert_initial(world);

@@ -269,6 +269,65 @@ TEST(a_push_without_its_whole_payload_is_malformed)
     assert_refused(&longer, "entries name 12 bytes, the payload has 13");
 }
 
+/* ---- some rows of a chunk ---- */
+
+TEST(a_sparse_entry_says_which_rows_come)
+{
+    static const uint32_t rows[] = {0, 7, 300};
+    static const struct push_entry entries[] = {
+        {.chunk = 3, .bytes = 12, .sparse = true, .row_count = 3, .rows = rows},
+        {.chunk = 4, .sparse = true}, /* none does */
+        {.chunk = 5, .bytes = 4}};
+    struct to_shard push = some_push(), decoded;
+    push.push.entry_count = 3;
+    push.push.entries = entries;
+    push.payload_bytes = 16;
+    scoped(buf_release) struct buf bytes = with_payload(&push);
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 16};
+    struct slice slice = buf_slice(&bytes);
+    assert_int_equal(wire_decode_to_shard(&slice, 1, &arena, &decoded, NULL), ERR_OK);
+    assert_true(decoded.push.entries[0].sparse);
+    assert_int_equal(decoded.push.entries[0].row_count, 3);
+    assert_memory_equal(decoded.push.entries[0].rows, rows, sizeof rows);
+    assert_true(decoded.push.entries[1].sparse);
+    assert_int_equal(decoded.push.entries[1].row_count, 0);
+    assert_false(decoded.push.entries[2].sparse);
+}
+
+TEST(a_push_may_have_no_payload_at_all)
+{
+    static const struct push_entry entry = {.chunk = 4, .sparse = true};
+    struct to_shard push = some_push(), decoded;
+    push.push.entry_count = 1;
+    push.push.entries = &entry;
+    push.payload_bytes = 0;
+    scoped(buf_release) struct buf bytes = with_payload(&push);
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 16};
+    struct slice slice = buf_slice(&bytes);
+    assert_int_equal(wire_decode_to_shard(&slice, 1, &arena, &decoded, NULL), ERR_OK);
+    assert_int_equal(decoded.payload_offset, bytes.bytes);
+}
+
+static void assert_rows_refused(bool sparse, const uint32_t *rows, uint32_t count,
+                                const char *sentence)
+{
+    const struct push_entry entry = {
+        .chunk = 3, .bytes = 12, .sparse = sparse, .row_count = count, .rows = rows};
+    struct to_shard push = some_push();
+    push.push.entry_count = 1;
+    push.push.entries = &entry;
+    scoped(buf_release) struct buf bytes = with_payload(&push);
+    assert_refused(&bytes, sentence);
+}
+
+TEST(rows_that_do_not_ascend_are_malformed)
+{
+    static const uint32_t twice[] = {1, 4, 4}, falling[] = {UINT32_MAX, 0};
+    assert_rows_refused(true, twice, 3, "entry.rows do not ascend: 4, then 4");
+    assert_rows_refused(true, falling, 2, "entry.rows do not ascend: 4294967295, then 0");
+    assert_rows_refused(false, twice, 1, "an entry that is not sparse names 1 rows");
+}
+
 TEST(a_payload_that_is_not_last_is_malformed)
 {
     struct to_shard push = some_push();

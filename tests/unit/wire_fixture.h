@@ -162,6 +162,13 @@ static void mend_ranges_name_servers(Roost__V1__DescribeReply *theirs)
             theirs->ranges[i]->server %= (uint32_t)theirs->n_servers;
 }
 
+static void mend_rows_ascend(Roost__V1__PushEntry *theirs)
+{
+    theirs->sparse = true;
+    for (size_t i = 0; i < theirs->n_rows; i++)
+        theirs->rows[i] = (uint32_t)i;
+}
+
 /* ---- messages, row by row ---- */
 
 #define PIECE_AS(name, their_name, Type, ours_type, prefix, ...)                                   \
