@@ -7,12 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct job {
+/* With a reference to the stream; the push's entries and tickets are its own. */
+struct waiting {
     struct ring link;
-    const struct executor *executor;
-    const struct whole *whole;
-    struct encoder_target target; /* a reference to the stream */
-    struct push push;             /* its entries and tickets are the job's own */
+    struct encoder_job job;
 };
 
 struct encoder {
@@ -25,52 +23,53 @@ struct encoder {
     bool busy, stopping;
 };
 
-static void job_free(struct job *job)
+static void waiting_free(struct waiting *waiting)
 {
-    rpc_stream_unref(job->target.stream);
+    struct encoder_job *job = &waiting->job;
+    rpc_stream_unref(job->to.stream);
     free((void *)(uintptr_t)job->push.entries);
     free((void *)(uintptr_t)job->push.tickets);
-    free(job);
+    free(waiting);
 }
 
 /* ---- the thread ---- */
 
-static void do_job(struct encoder *encoder, struct job *take_job)
+static void do_job(struct encoder *encoder, const struct encoder_job *job)
 {
     const struct encoder_options *options = &encoder->options;
+    size_t bytes = 0;
     encoder_lock(encoder);
-    enum err err = options->send(take_job->executor, take_job->whole, options->model,
-                                 take_job->target.stream, &take_job->push);
+    enum err err = options->send(&job->source, &job->to, &job->push, &bytes);
     encoder_unlock(encoder);
-    if (err != ERR_OK)
-        options->failed(options->context, take_job->target.server, take_job->target.number, err);
-    job_free(take_job);
+    options->done(options->context, job, err, bytes);
 }
 
 /* NULL: the encoder ends. */
-static struct job *next_job(struct encoder *encoder)
+static struct waiting *next_waiting(struct encoder *encoder)
 {
-    struct job *job = NULL;
+    struct waiting *waiting = NULL;
     thread_lock(&encoder->mutex);
     encoder->busy = false;
     thread_wake_all(&encoder->changed);
     while (ring_is_empty(&encoder->jobs) && !encoder->stopping)
         ignore(thread_wait_locked(&encoder->changed, &encoder->mutex, TIME_NEVER)); /* looks */
     if (!encoder->stopping) {
-        job = RING_ITEM(encoder->jobs.behind, struct job, link);
-        ring_take(&job->link);
+        waiting = RING_ITEM(encoder->jobs.behind, struct waiting, link);
+        ring_take(&waiting->link);
         encoder->busy = true;
     }
     thread_unlock(&encoder->mutex);
-    return job;
+    return waiting;
 }
 
 static void encode(void *argument)
 {
     struct encoder *encoder = argument;
-    struct job *job;
-    while ((job = next_job(encoder)) != NULL)
-        do_job(encoder, job);
+    struct waiting *waiting;
+    while ((waiting = next_waiting(encoder)) != NULL) {
+        do_job(encoder, &waiting->job);
+        waiting_free(waiting);
+    }
 }
 
 /* ---- its owner ---- */
@@ -107,9 +106,9 @@ void encoder_free(struct encoder *encoder)
     thread_unlock(&encoder->mutex);
     thread_join(&encoder->thread);
     while (!ring_is_empty(&encoder->jobs)) {
-        struct job *job = RING_ITEM(encoder->jobs.behind, struct job, link);
-        ring_take(&job->link);
-        job_free(job);
+        struct waiting *waiting = RING_ITEM(encoder->jobs.behind, struct waiting, link);
+        ring_take(&waiting->link);
+        waiting_free(waiting);
     }
     thread_cond_release(&encoder->changed);
     thread_mutex_release(&encoder->mutex);
@@ -126,31 +125,27 @@ static void *copy_of(const void *from, size_t bytes)
     return copy;
 }
 
-static enum err copy_push(struct job *job, const struct push *push)
+static enum err copy_push(const struct push *from, struct push *push)
 {
-    job->push = *push;
-    job->push.entries = copy_of(push->entries, push->entry_count * sizeof *push->entries);
-    job->push.tickets = copy_of(push->tickets, push->ticket_count * sizeof *push->tickets);
-    return job->push.entries != NULL && job->push.tickets != NULL ? ERR_OK : ERR_NOMEM;
+    *push = *from;
+    push->entries = copy_of(from->entries, from->entry_count * sizeof *from->entries);
+    push->tickets = copy_of(from->tickets, from->ticket_count * sizeof *from->tickets);
+    return push->entries != NULL && push->tickets != NULL ? ERR_OK : ERR_NOMEM;
 }
 
-enum err encoder_push(struct encoder *encoder, const struct executor *executor,
-                      const struct whole *whole, const struct encoder_target *target,
-                      const struct push *push)
+enum err encoder_push(struct encoder *encoder, const struct encoder_job *job)
 {
-    struct job *job = calloc(1, sizeof *job);
-    if (job == NULL)
+    struct waiting *waiting = calloc(1, sizeof *waiting);
+    if (waiting == NULL)
         return ERR_NOMEM;
-    job->executor = executor;
-    job->whole = whole;
-    job->target = *target;
-    job->target.stream = rpc_stream_ref(target->stream);
-    if (copy_push(job, push) != ERR_OK) {
-        job_free(job);
+    waiting->job = *job;
+    rpc_stream_ref(job->to.stream);
+    if (copy_push(&job->push, &waiting->job.push) != ERR_OK) {
+        waiting_free(waiting);
         return ERR_NOMEM;
     }
     thread_lock(&encoder->mutex);
-    ring_add(&encoder->jobs, &job->link);
+    ring_add(&encoder->jobs, &waiting->link);
     thread_wake_all(&encoder->changed);
     thread_unlock(&encoder->mutex);
     return ERR_OK;

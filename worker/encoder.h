@@ -7,13 +7,21 @@
 
 struct encoder;
 
+struct encoder_job {
+    uint32_t server;
+    uint64_t number; /* of the stream */
+    uint32_t lane;
+    struct push_source source;
+    struct push_stream to;
+    struct push push;
+    uint64_t given_ms;
+};
+
 struct encoder_options {
-    const struct model *model; /* borrowed */
-    /* push_send(), but in tests. The encoder's thread. */
-    enum err (*send)(const struct executor *executor, const struct whole *whole,
-                     const struct model *model, struct rpc_stream *stream, const struct push *push);
-    /* It returned that error. The encoder's thread. */
-    void (*failed)(void *context, uint32_t server, uint64_t number, enum err err);
+    /* push_send(), but in tests. The encoder's thread, as the next one. */
+    enum err (*send)(const struct push_source *source, const struct push_stream *to,
+                     const struct push *push, size_t *ret_bytes);
+    void (*done)(void *context, const struct encoder_job *job, enum err err, size_t bytes);
     void *context;
 };
 
@@ -22,15 +30,9 @@ enum err encoder_new(const struct encoder_options *options, struct encoder **ret
 /* What waits is not sent. NULL is fine. */
 void encoder_free(struct encoder *encoder);
 
-struct encoder_target {
-    uint32_t server;
-    uint64_t number; /* of the stream */
-    struct rpc_stream *stream;
-};
-/* Copies the push. The executor's gradients may be read until encoder_drain(). ERR_NOMEM. */
-enum err encoder_push(struct encoder *encoder, const struct executor *executor,
-                      const struct whole *whole, const struct encoder_target *target,
-                      const struct push *push) MUST_USE;
+/* Copies the job, takes a reference to its stream. The executor's gradients may be read until
+ * encoder_drain(). ERR_NOMEM. */
+enum err encoder_push(struct encoder *encoder, const struct encoder_job *job) MUST_USE;
 /* Waits until all was sent: then gradients may be overwritten. */
 void encoder_drain(struct encoder *encoder);
 

@@ -1,18 +1,36 @@
 /* Gradients on their way out: encoded chunk by chunk into one counted payload, never copied again.
- */
+ *
+ * Of a chunk of which fewer than one row in eight has a bit that is not 0, those rows travel, where
+ * the server takes that: most of an embedding's gradient is zeros. It is looked for in what was
+ * encoded, so it is the same for every backend, and what arrives has the same bits (-0 travels). */
 #ifndef ROOST_WORKER_PUSH_H
 #define ROOST_WORKER_PUSH_H
 
 #include "common/rpc/rpc.h"
 #include "worker/whole.h"
 
-size_t push_bytes(const struct push *push); /* of its entries, encoded */
-/* Encodes the push's entries from the executor's gradients, or (async) from `whole`, else NULL, and
- * sends the message on the server's Exchange stream. The gradients may be read: their unit's push
- * hook was called and no other run has begun. Agent's thread. ERR_NOMEM, ERR_BUSY, ERR_CANCELLED,
- * ERR_IO (the device has failed): nothing was sent. */
-enum err push_send(const struct executor *executor, const struct whole *whole,
-                   const struct model *model, struct rpc_stream *stream,
-                   const struct push *push) MUST_USE;
+/* Where gradients come from. */
+struct push_source {
+    const struct executor *executor;
+    const struct whole *whole; /* async; else NULL */
+    const struct model *model;
+};
+
+/* The stream to a server. */
+struct push_stream {
+    struct rpc_stream *stream;
+    bool sparse; /* the server takes sparse entries */
+};
+
+/* Encodes the push's entries and sends the message on the server's Exchange stream; *ret_bytes: of
+ * its payload. The gradients may be read: their unit's push hook was called and no other run has
+ * begun. The encoder's thread. ERR_NOMEM, ERR_BUSY, ERR_CANCELLED, ERR_IO (the device has failed):
+ * nothing was sent. */
+enum err push_send(const struct push_source *source, const struct push_stream *to,
+                   const struct push *push, size_t *ret_bytes) MUST_USE;
+
+/* The rows, of `row_bytes` each, that have a bit which is not 0, in ret_rows (rows / 8): how many.
+ * UINT32_MAX: not fewer than one row in eight. */
+uint32_t push_rows(const uint8_t *bytes, uint32_t rows, size_t row_bytes, uint32_t *ret_rows);
 
 #endif

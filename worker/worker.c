@@ -74,16 +74,20 @@ static void leave_too_small(struct worker *worker)
     worker_call_leave(worker);
 }
 
-static void push(struct worker *worker, const struct agent_effect *effect)
+static void carry_out_push(struct worker *worker, const struct agent_effect *effect)
 {
     const struct worker_run *run = &worker->run;
+    check(effect->server < worker->link_count);
     const struct worker_link *link = &worker->links[effect->server];
-    const struct encoder_target target = {effect->server, link->number, link->stream};
-    if (effect->lane == 0)
-        push_cost_push(&worker->push_cost, worker_now_ms(), push_bytes(&effect->push));
-    sent_or_lost(worker, effect->server,
-                 encoder_push(worker->encoder, run->executors[effect->lane],
-                              run->async ? &run->pushing : NULL, &target, &effect->push));
+    const struct encoder_job job = {
+        .server = effect->server,
+        .number = link->number,
+        .lane = effect->lane,
+        .source = {run->executors[effect->lane], run->async ? &run->pushing : NULL, &run->model},
+        .to = {link->stream, link->sparse},
+        .push = effect->push,
+        .given_ms = worker_now_ms()};
+    sent_or_lost(worker, effect->server, encoder_push(worker->encoder, &job));
 }
 
 static void carry_out(struct worker *worker, const struct agent_effect *effect)
@@ -134,8 +138,7 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         worker_compute_acked(worker, effect->lane, effect->unit);
         break;
     case AGENT_PUSH:
-        check(effect->server < worker->link_count);
-        push(worker, effect);
+        carry_out_push(worker, effect);
         break;
     case AGENT_COMPLETE:
         if (effect->lane == 0)
@@ -163,6 +166,7 @@ static void on_from_shard(struct worker *worker, uint32_t server, const struct f
     uint32_t lane;
     switch (message->kind) {
     case FROM_SHARD_WELCOME:
+        worker->links[server].sparse = message->welcome.wire_version >= WIRE_VERSION_SPARSE;
         agent_stream_up(agent, worker_now_ms(), server, message->welcome.boot);
         break;
     case FROM_SHARD_ACK:
@@ -339,7 +343,7 @@ static void check_event(const struct worker *worker, const struct worker_event *
         break;
     case EVENT_MESSAGE:
     case EVENT_STREAM_CLOSED:
-    case EVENT_UNSENT:
+    case EVENT_PUSHED:
     case EVENT_NOTICE:
     case EVENT_MEMBER_CLOSED:
         check(event->origin > 0 && event->origin <= worker->stream_count);
@@ -372,6 +376,14 @@ static void on_computed(struct worker *worker, const struct worker_event *event)
     agent_computed(worker->agent, worker_now_ms(), &result);
 }
 
+static void on_pushed(struct worker *worker, const struct worker_event *event)
+{
+    if (event->err == ERR_OK && event->lane == 0)
+        push_cost_push(&worker->push_cost, event->pushed.given_ms, event->pushed.bytes);
+    if (from_server(worker, event))
+        sent_or_lost(worker, event->server, event->err);
+}
+
 static void on_event(struct worker *worker, const struct worker_event *event)
 {
     check_event(worker, event);
@@ -392,9 +404,8 @@ static void on_event(struct worker *worker, const struct worker_event *event)
         if (from_server(worker, event))
             on_stream_closed(worker, event);
         break;
-    case EVENT_UNSENT:
-        if (from_server(worker, event))
-            sent_or_lost(worker, event->server, event->err);
+    case EVENT_PUSHED:
+        on_pushed(worker, event);
         break;
     case EVENT_NOTICE:
         if (event->origin == worker->member_link.number)
@@ -501,16 +512,20 @@ static enum err attach(struct worker *worker)
 }
 
 /* The encoder's thread. */
-static void push_failed(void *context, uint32_t server, uint64_t number, enum err err)
+static void pushed(void *context, const struct encoder_job *job, enum err err, size_t bytes)
 {
-    worker_post(context, &(struct worker_event){
-                             .kind = EVENT_UNSENT, .err = err, .origin = number, .server = server});
+    worker_post(context,
+                &(struct worker_event){.kind = EVENT_PUSHED,
+                                       .err = err,
+                                       .origin = job->number,
+                                       .server = job->server,
+                                       .lane = job->lane,
+                                       .pushed = {.bytes = bytes, .given_ms = job->given_ms}});
 }
 
 static enum err start_encoder(struct worker *worker)
 {
-    const struct encoder_options options = {
-        .model = &worker->run.model, .send = push_send, .failed = push_failed, .context = worker};
+    const struct encoder_options options = {.send = push_send, .done = pushed, .context = worker};
     return encoder_new(&options, &worker->encoder);
 }
 

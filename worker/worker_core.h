@@ -26,7 +26,7 @@ enum worker_event_kind {
     EVENT_UNHEARD,       /* a Complete that the coordinator may not have */
     EVENT_MESSAGE,       /* of a server's stream */
     EVENT_STREAM_CLOSED, /* of a server */
-    EVENT_UNSENT,        /* a push over it */
+    EVENT_PUSHED,        /* a message of gradients was sent there, or not */
     EVENT_NOTICE,        /* message of the member stream */
     EVENT_MEMBER_CLOSED,
     EVENT_PLACED,      /* the executor is that of the ticket's place */
@@ -62,6 +62,10 @@ struct worker_event {
         };
         bool made; /* the lane's executor, for this ticket */
         struct {
+            size_t bytes;      /* of the payload */
+            uint64_t given_ms; /* when it was given to the encoder */
+        } pushed;
+        struct {
             uint64_t attempt, member;
         } unreachable;
         struct {
@@ -83,6 +87,7 @@ struct worker_link {
     struct rpc_channel *channel;
     struct rpc_stream *stream; /* NULL: none, or given up */
     uint64_t number;           /* of the stream; events of other numbers are late */
+    bool sparse;               /* its server takes sparse pushes */
 };
 
 /* Which units' weights are in place, and whose gradients may be overwritten: between main and

@@ -129,7 +129,7 @@ struct rpc_stream_events {
 struct rpc_stream *rpc_stream_ref(struct rpc_stream *stream);
 void rpc_stream_unref(struct rpc_stream *stream); /* NULL is fine */
 
-/* Its loop's. */
+/* Its loop's; NULL has none. */
 struct shared_pool *rpc_stream_pool(const struct rpc_stream *stream);
 /* Whether its messages go through shared memory by now. Any thread. */
 bool rpc_stream_is_shared(struct rpc_stream *stream);

@@ -100,12 +100,10 @@ enum err __wrap_peers_lend_part(struct peers_lane *lane, const struct executor_p
                                 void *scratch, size_t count, const void **ret_bytes);
 void __real_worker_meter_hooks(struct executor_hooks *hooks);
 void __wrap_worker_meter_hooks(struct executor_hooks *hooks);
-enum err __real_push_send(const struct executor *executor, const struct whole *whole,
-                          const struct model *model, struct rpc_stream *stream,
-                          const struct push *push);
-enum err __wrap_push_send(const struct executor *executor, const struct whole *whole,
-                          const struct model *model, struct rpc_stream *stream,
-                          const struct push *push);
+enum err __real_push_send(const struct push_source *source, const struct push_stream *to,
+                          const struct push *push, size_t *ret_bytes);
+enum err __wrap_push_send(const struct push_source *source, const struct push_stream *to,
+                          const struct push *push, size_t *ret_bytes);
 void __real_agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server,
                         const struct push_ack *ack);
 void __wrap_agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server,
@@ -186,11 +184,10 @@ void __wrap_worker_meter_hooks(struct executor_hooks *hooks)
     hooks->row_ends = say_row;
 }
 
-enum err __wrap_push_send(const struct executor *executor, const struct whole *whole,
-                          const struct model *model, struct rpc_stream *stream,
-                          const struct push *push)
+enum err __wrap_push_send(const struct push_source *source, const struct push_stream *to,
+                          const struct push *push, size_t *ret_bytes)
 {
-    enum err err = __real_push_send(executor, whole, model, stream, push);
+    enum err err = __real_push_send(source, to, push, ret_bytes);
     if (err == ERR_OK)
         die_at("pushed");
     return err;

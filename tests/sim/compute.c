@@ -200,8 +200,10 @@ static void make_up(const struct compute *compute, uint32_t number, uint64_t bit
         for (uint32_t c = 0; c < parameter->chunks_count; c++) {
             uint32_t chunk = parameter->chunk_first + c;
             float *values = piece_of(compute, &model->uses[u], chunk, ret_gradients);
+            /* Half of an embedding's chunks have none of the slot's tokens. */
+            bool none = number == 0 && parameter->parts > 1 && rand_below(&random, 2) == 0;
             for (uint32_t i = 0; i < model->chunks[chunk].weights; i++)
-                values[i] = (float)(rand_unit(&random) - 0.5);
+                values[i] = none ? 0 : (float)(rand_unit(&random) - 0.5);
         }
     }
     if (number + 1 < model->units_count)

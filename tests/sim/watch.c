@@ -377,7 +377,7 @@ static bool is_spoilt(struct sim *sim, const struct sim_thread *thread, const st
                       uint32_t worker)
 {
     const struct push_entry *entry = &push->entries[0];
-    if (sim->calm || push->entry_count == 0 || sim->run.async ||
+    if (sim->calm || push->entry_count == 0 || entry->bytes == 0 || sim->run.async ||
         !ledger_counts(sim, thread, push, entry) || !is_another_s(thread->shard, push, entry))
         return false;
     if (!story_is_wrong(sim, worker) && (sim->spoilt || sim_below(sim, 4) != 0))

@@ -23,31 +23,35 @@ static uint64_t sent_ids[KEPT];
 static uint32_t sent_chunks[KEPT];
 static uint32_t failed_server;
 
-static enum err send(const struct executor *executor, const struct whole *whole,
-                     const struct model *model, struct rpc_stream *stream, const struct push *push)
+static enum err send(const struct push_source *source, const struct push_stream *to,
+                     const struct push *push, size_t *ret_bytes)
 {
-    (void)executor, (void)whole, (void)model, (void)stream;
+    (void)source, (void)to;
     unsigned at = tally_of(&at_hand->tally, SENT) % KEPT;
     thread_lock(&at_hand->device);
     thread_unlock(&at_hand->device);
     sent_ids[at] = push->id;
     sent_chunks[at] = push->entries[1].chunk;
     tally_add(&at_hand->tally, SENT);
+    *ret_bytes = 5;
     return push->id == 13 ? ERR_IO : ERR_OK;
 }
 
-static void failed(void *context, uint32_t server, uint64_t number, enum err err)
+static void done(void *context, const struct encoder_job *job, enum err err, size_t bytes)
 {
     struct encoder_fixture *f = context;
-    assert_int_equal(number, 7);
+    assert_int_equal(job->number, 7);
+    assert_int_equal(bytes, 5);
+    if (err == ERR_OK)
+        return;
     assert_int_equal(err, ERR_IO);
-    failed_server = server;
+    failed_server = job->server;
     tally_add(&f->tally, FAILED);
 }
 
 static void encoder_set_up(struct encoder_fixture *f)
 {
-    const struct encoder_options options = {.send = send, .failed = failed, .context = f};
+    const struct encoder_options options = {.send = send, .done = done, .context = f};
     static const struct rpc_stream_events events = {.message = NULL};
     f->loop = loop_new(NULL);
     f->channel = channel_new(f->loop, 1, NULL);
@@ -71,10 +75,11 @@ static void encoder_tear_down(struct encoder_fixture *f)
 
 static void give(struct encoder_fixture *f, uint64_t id)
 {
-    const struct encoder_target target = {.server = 3, .number = 7, .stream = f->stream};
     f->push.id = id;
     f->entries[1].chunk = (uint32_t)id * 10;
-    assert_int_equal(encoder_push(f->encoder, NULL, NULL, &target, &f->push), ERR_OK);
+    const struct encoder_job job = {
+        .server = 3, .number = 7, .to = {.stream = f->stream}, .push = f->push};
+    assert_int_equal(encoder_push(f->encoder, &job), ERR_OK);
 }
 
 TEST_F(nobody_waits_for_the_device, encoder)

@@ -486,7 +486,7 @@ void stream_line_pump(struct rpc_stream *stream)
 
 struct shared_pool *rpc_stream_pool(const struct rpc_stream *stream)
 {
-    return rpc_loop_pool(stream->loop);
+    return stream != NULL ? rpc_loop_pool(stream->loop) : NULL;
 }
 
 bool rpc_stream_is_shared(struct rpc_stream *stream)

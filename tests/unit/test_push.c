@@ -1,0 +1,160 @@
+/* Gradients on their way out: which rows travel, and that what arrives is what was computed. */
+#include "tests/unit/executor_fixture.h"
+
+#include "common/arena.h"
+#include "common/scoped.h"
+#include "worker/push.h"
+
+/* The newest message that was sent. */
+static struct buf sent;
+
+enum err __wrap_rpc_stream_send(struct rpc_stream *stream, enum rpc_priority priority,
+                                struct buf *take_header, const struct rpc_part *parts,
+                                size_t part_count);
+enum err __wrap_rpc_stream_send(struct rpc_stream *stream, enum rpc_priority priority,
+                                struct buf *take_header, const struct rpc_part *parts,
+                                size_t part_count)
+{
+    (void)stream, (void)priority;
+    buf_clear(&sent);
+    sent = *take_header;
+    for (size_t i = 0; i < part_count; i++)
+        assert_int_equal(
+            buf_append(&sent, parts[i].counted->data + parts[i].offset, parts[i].bytes), ERR_OK);
+    return ERR_OK;
+}
+
+/* Of more words than a slot has tokens, which are 28. */
+static struct spec_model wordy(struct spec_model settings)
+{
+    settings.vocabulary = 1000;
+    return settings;
+}
+
+/* Sends one chunk's part, and decodes what was sent. */
+static size_t push_one(const struct push_source *source, bool sparse,
+                       const struct push_entry *entry, enum codec codec, struct arena *arena,
+                       struct to_shard *ret_message)
+{
+    const struct push push = {.node = {0, 1}, .codec = codec, .entry_count = 1, .entries = entry};
+    const struct push_stream to = {NULL, sparse};
+    size_t bytes;
+    assert_int_equal(push_send(source, &to, &push, &bytes), ERR_OK);
+    struct slice slice = buf_slice(&sent);
+    struct reason reason = {0};
+    if (wire_decode_to_shard(&slice, 1, arena, ret_message, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    assert_int_equal(ret_message->push.entry_count, 1);
+    assert_int_equal(bytes, ret_message->payload_bytes);
+    return bytes;
+}
+
+/* What arrived, as long as the chunk. */
+static void spread(const struct to_shard *message, size_t row_bytes, uint8_t *ret_bytes)
+{
+    const struct push_entry *entry = &message->push.entries[0];
+    const uint8_t *payload = sent.data + message->payload_offset;
+    if (!entry->sparse)
+        memcpy(ret_bytes, payload, entry->bytes);
+    for (uint32_t i = 0; i < entry->row_count; i++)
+        memcpy(ret_bytes + entry->rows[i] * row_bytes, payload + i * row_bytes, row_bytes);
+}
+
+/* Pushes one part of a chunk; returns how many bytes did not travel. */
+static size_t check_one(const struct push_source *source, bool sparse, uint32_t chunk,
+                        uint32_t part, enum codec codec)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 20};
+    uint32_t bytes = (uint32_t)blocks_bytes(source->model, chunk, codec);
+    const struct push_entry entry = {.chunk = chunk, .part = part, .bytes = bytes};
+    scoped(free_scoped) uint8_t *wanted = calloc(1, bytes), *got = calloc(1, bytes);
+    struct to_shard message;
+    size_t spared = bytes - push_one(source, sparse, &entry, codec, &arena, &message);
+    spread(&message, bytes / source->model->chunks[chunk].rows, got);
+    codec = blocks_codec(source->model, chunk, codec);
+    if (source->whole != NULL)
+        whole_encode(source->whole, chunk, codec, wanted);
+    else
+        executor_encode(source->executor, chunk, part, codec, wanted);
+    assert_memory_equal(got, wanted, bytes);
+    buf_clear(&sent);
+    return spared;
+}
+
+/* The same of all chunks and parts; async pushes one of each chunk. */
+static size_t check_all(const struct push_source *source, bool sparse, enum codec codec)
+{
+    const struct model *model = source->model;
+    size_t spared = 0;
+    for (uint32_t chunk = 0; chunk < model->chunks_count; chunk++) {
+        uint32_t parts = model->parameters[model->chunks[chunk].parameter].parts;
+        for (uint32_t part = 0; part < (source->whole != NULL ? 1 : parts); part++)
+            spared += check_one(source, sparse, chunk, part, codec);
+    }
+    return spared;
+}
+
+TEST_F(what_arrives_are_the_gradients_bits, executor, .settings = wordy(fixture_gpt()))
+{
+    const struct push_source source = {f->executor, NULL, &f->model};
+    const struct model_parameter *embedding = &f->model.parameters[0];
+    size_t all = embedding->weights * sizeof(float);
+    assert_int_equal(embedding->parts, 2);
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
+    assert_int_equal(check_all(&source, false, CODEC_FP32), 0); /* the server takes none */
+    size_t spared = check_all(&source, true, CODEC_FP32);
+    assert_true(spared > all * 9 / 10 && spared < all);
+    assert_int_equal(check_all(&source, true, CODEC_BF16), spared / 2);
+}
+
+TEST_F(an_embedding_that_is_not_tied_is_as_sparse_in_async, executor,
+       .settings = wordy(fixture_llama()))
+{
+    scoped(whole_release) struct whole whole = {0};
+    const struct push_source source = {f->executor, &whole, &f->model};
+    const struct model_parameter *embedding = &f->model.parameters[0];
+    assert_int_equal(embedding->parts, 1);
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
+    assert_int_equal(whole_init(&whole, f->executor, &f->model), ERR_OK);
+    assert_true(check_all(&source, true, CODEC_FP32) > embedding->weights * sizeof(float) * 9 / 10);
+}
+
+TEST_F(a_loss_of_zeros_travels_whole, executor, .settings = fixture_mlp())
+{
+    struct executor_loss loss;
+    static const struct executor_hooks none = {0};
+    const struct ticket ticket = fixture_ticket(0, 0, 1);
+    assert_int_equal(executor_run(f->executor, &ticket, &f->samples, &none, &loss), ERR_OK);
+    uint32_t chunk = f->model.parameters[f->model.loss_parameter].chunk_first;
+    memset((void *)(uintptr_t)executor_gradient(f->executor, f->model.loss_parameter, 0), 0,
+           MODEL_LOSS_WEIGHTS * sizeof(float));
+    const struct push_entry entry = {.chunk = chunk, .bytes = MODEL_LOSS_WEIGHTS * sizeof(float)};
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 20};
+    struct to_shard message;
+    const struct push_source source = {f->executor, NULL, &f->model};
+    assert_int_equal(push_one(&source, true, &entry, CODEC_FP32, &arena, &message), entry.bytes);
+    assert_false(message.push.entries[0].sparse);
+    buf_clear(&sent);
+}
+
+TEST(fewer_than_one_row_in_eight_travel_alone)
+{
+    enum { ROWS = 32, COLS = 5 };
+    float values[ROWS][COLS] = {0};
+    const uint8_t *bytes = (const uint8_t *)values;
+    uint32_t rows[ROWS / 8];
+    assert_int_equal(push_rows(bytes, ROWS, sizeof values[0], rows), 0);
+    values[31][4] = -0.0F; /* a bit that is not 0 */
+    values[0][0] = 1;
+    memset(values[7], 0xff, sizeof values[7]); /* all bytes alike, and not 0 */
+    assert_int_equal(push_rows(bytes, ROWS, sizeof values[0], rows), 3);
+    assert_int_equal(rows[0], 0);
+    assert_int_equal(rows[1], 7);
+    assert_int_equal(rows[2], 31);
+    assert_int_equal(push_rows(bytes, ROWS - 8, sizeof values[0], rows), 2);
+    assert_int_equal(push_rows(bytes, 16, sizeof values[0], rows), UINT32_MAX);
+    values[8][4] = 1;
+    assert_int_equal(push_rows(bytes, ROWS, sizeof values[0], rows), UINT32_MAX);
+    assert_int_equal(push_rows(bytes + sizeof values[0], 6, sizeof values[0], rows), 0);
+    assert_int_equal(push_rows(bytes, 7, sizeof values[0], rows), UINT32_MAX);
+}
