@@ -16,8 +16,9 @@
  * once, and sim_worker; watch, watch_control and watch_worker, between the processes and their
  * cores, watch_places, between workers, watch_agent and watch_parts, between a core's parts; stray
  * (messages that came astray), tables, timers and rows (what shows late, or only to people); forge
- * (a stranger among the workers); compute (gradients), expected (what must come out), ledger, order
- * and history (the invariants), mutate (bugs planted to see that they are found).
+ * (a stranger among the workers), older (servers of the release before); compute (gradients),
+ * expected (what must come out), ledger, order and history (the invariants), mutate (bugs planted to
+ * see that they are found).
  *
  * Invariants, looked at after every event that could break them:
  *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum; as
@@ -58,7 +59,8 @@
  *     bits, and nobody takes others (handed.h);
  *  23 who shares a lease keeps what it produced until the lease is over, refuses nothing before it
  *     has heard, names nobody that answers, and does not wait for members of a younger lease; who
- *     says other bits than another member of its place is named.
+ *     says other bits than another member of its place is named;
+ *  24 a server of the release before gets no push that it does not know (older.h).
  */
 #ifndef ROOST_TESTS_SIM_SIM_H
 #define ROOST_TESTS_SIM_SIM_H

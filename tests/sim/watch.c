@@ -6,6 +6,7 @@
 #include "server/disk/prepared.h"
 #include "server/shard/shard_core.h"
 #include "server/threads/exchange_stream.h"
+#include "tests/sim/older.h"
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -446,6 +447,7 @@ struct shard_ack __wrap_shard_push(struct shard *shard, uint64_t sender, const s
     const struct shard_statistics before = shard_statistics(shard);
     struct truth truth = awaited->truth;
     struct push what = *push;
+    older_pushed(sim, shard->config.boot, push);
     if (is_not_pushed(sim, push, stream->worker)) {
         sim_trace(sim, "w%u does not push step %llu node %u:%u", stream->worker,
                   (unsigned long long)push->step, push->node.level, push->node.index);
