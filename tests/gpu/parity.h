@@ -68,6 +68,9 @@ void call_integers(struct call *call, int64_t n, int64_t below, bool negatives);
 /* Once, with this table: results in `expected`, or on the device. */
 void call_operate(struct call *call, const struct kernels *k, bool on_device);
 
+/* Twice on the device, which must give the same bits; results in `second`. */
+void call_repeat(struct call *call, const struct kernels *gpu);
+
 /* With all tables, and fails the test where they differ; operations without elements are the same
  * on those in bf16. Releases the call's arrays. */
 void call_compare(struct call *call, const struct tables *tables);

@@ -175,8 +175,6 @@ static void compare_near(const struct call *call, const struct array *array, dou
 
 static void compare_array(const struct call *call, const struct array *array, bool in_bf16)
 {
-    if (memcmp(array->first, array->second, array->bytes) != 0)
-        fail_msg("%s: two runs differ", array->name);
     if (array->compared == NEAR && in_bf16)
         compare_near(call, array, array->elements ? tolerance_elements : tolerance_floats);
     else if (array->compared != SAME)
@@ -187,7 +185,7 @@ static void compare_array(const struct call *call, const struct array *array, bo
         compare_bits(array);
 }
 
-static void compare_with(struct call *call, const struct kernels *cpu, const struct kernels *gpu)
+void call_repeat(struct call *call, const struct kernels *gpu)
 {
     bool in_bf16 = gpu->element_bytes == 2;
     for (int i = 0; i < call->arrays_count; i++) {
@@ -198,13 +196,22 @@ static void compare_with(struct call *call, const struct kernels *cpu, const str
         if (!array->on_host)
             assert_non_null(array->device = gpu->alloc(gpu, array->bytes));
     }
-    call_operate(call, cpu, false);
     operate_on_device(call, gpu);
     operate_on_device(call, gpu);
     for (int i = 0; i < call->arrays_count; i++) {
-        gpu->free(gpu, call->arrays[i].device);
-        compare_array(call, &call->arrays[i], in_bf16);
+        struct array *array = &call->arrays[i];
+        gpu->free(gpu, array->device);
+        if (memcmp(array->first, array->second, array->bytes) != 0)
+            fail_msg("%s: two runs differ", array->name);
     }
+}
+
+static void compare_with(struct call *call, const struct kernels *cpu, const struct kernels *gpu)
+{
+    call_repeat(call, gpu);
+    call_operate(call, cpu, false);
+    for (int i = 0; i < call->arrays_count; i++)
+        compare_array(call, &call->arrays[i], gpu->element_bytes == 2);
 }
 
 void call_compare(struct call *call, const struct tables *tables)

@@ -143,13 +143,19 @@ PARITY(linear_is_the_cpus)
     linear_at(*state, 130, 768, 65, true);
     linear_at(*state, 7, 3072, 768, true);
     linear_at(*state, 3, 64, 50304, false);
-#ifndef EMULATED
-    linear_at(*state, 8192, 768, 3072, true); /* many blocks, whatever the algorithm's tiles */
-#endif
     fused_linear_at(*state, 1, 1, 1);
     fused_linear_at(*state, 9, 64, 192);
     fused_linear_at(*state, 65, 63, 65);
 }
+
+#ifndef EMULATED
+/* Many blocks, whatever the algorithm's tiles, and sums that a split is tempting for. */
+PARITY(at_real_shapes_linear_is_the_cpus)
+{
+    linear_at(*state, 8192, 768, 3072, true);
+    linear_at(*state, 16384, 768, 768, true);
+}
+#endif
 
 PARITY(arrays_of_a_product_need_not_be_aligned)
 {

@@ -248,6 +248,17 @@ PARITY(classifier_by_pieces_is_the_cpus)
     classifier_pieces_at(*state, 5, 64, 64); /* the second piece is padding */
 }
 
+/* -- as large as in training ------------------------------------------------------------------- */
+
+#ifndef EMULATED
+PARITY(at_real_shapes_rows_are_the_cpus)
+{
+    embedding_at(*state, 16, 1024, 768, 50257);
+    layernorm_at(*state, 16384, 768);
+    classifier_at(*state, 512, 50257, 47, true);
+}
+#endif
+
 /* Runs last: no GPU computes for a process again that has had this. */
 PARITY(a_token_that_does_not_exist_is_reported)
 {
