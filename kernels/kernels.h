@@ -61,9 +61,16 @@ struct kernels_options {
     const char *python_path;
 };
 
+/* Where the new weights and state go, n of each, while the old ones stay as they are: around the
+ * caches, where they lie on whole 64-byte lines. All NULL: in place. On the CPU alone. */
+struct kernels_apart {
+    float *w, *m, *v;
+};
+
 /* One step of SGD: d = scale*g + weight_decay*w; w -= lr*d. */
 struct kernels_sgd {
     float scale, lr, weight_decay;
+    struct kernels_apart apart;
 };
 
 /* PyTorch's SGD with momentum, no dampening: d = scale*g + weight_decay*w; m = momentum*m + d;
@@ -71,6 +78,7 @@ struct kernels_sgd {
 struct kernels_momentum {
     float scale, lr, weight_decay, momentum;
     bool nesterov;
+    struct kernels_apart apart;
 };
 
 /* PyTorch's AdamW at update t = 1, 2, …: g *= scale; w *= decay; m = beta1*m + one_minus_beta1*g;
@@ -83,6 +91,7 @@ struct kernels_adamw {
     float rate; /* lr / (1 - beta1^t) */
     float root; /* 1 / sqrt(1 - beta2^t) */
     float eps;
+    struct kernels_apart apart;
 };
 
 /* Rotary positions: from one position to the next, pair i of a head of S channels is turned by
@@ -348,9 +357,9 @@ struct kernels {
      * lanes). It is finite exactly when every x is. */
     void (*sum_squares)(const struct kernels *k, double *sum, const float *x, int64_t n);
 
-    /* -- optimizers: w (n) and state updated, `published` (n values of `format`) written in the
-     *    same pass; it may be NULL with KERNELS_NONE and may be unaligned. g is not changed. -----
-     */
+    /* -- optimizers: w (n) and state updated, in place or apart; `published` (n values of `format`)
+     *    written in the same pass; it may be NULL with KERNELS_NONE and may be unaligned. g is not
+     *    changed. ----- */
     void (*sgd)(const struct kernels *k, float *w, void *published, enum kernels_format format,
                 const float *g, const struct kernels_sgd *step, int64_t n);
     void (*momentum)(const struct kernels *k, float *w, float *m, void *published,

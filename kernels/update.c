@@ -5,7 +5,7 @@ static void update_sgd(const struct kernels *k, const struct update_scalars *s,
                        const struct update_arrays *a)
 {
     struct kernels_sgd step = {
-        .scale = s->scale, .lr = s->lr, .weight_decay = (float)s->weight_decay};
+        .scale = s->scale, .lr = s->lr, .weight_decay = (float)s->weight_decay, .apart = a->apart};
     k->sgd(k, a->weights, a->published, a->format, a->gradient, &step, a->n);
 }
 
@@ -16,7 +16,8 @@ static void update_momentum(const struct kernels *k, const struct update_scalars
                                     .lr = s->lr,
                                     .weight_decay = (float)s->weight_decay,
                                     .momentum = (float)s->momentum,
-                                    .nesterov = s->nesterov};
+                                    .nesterov = s->nesterov,
+                                    .apart = a->apart};
     k->momentum(k, a->weights, a->state[0], a->published, a->format, a->gradient, &step, a->n);
 }
 
@@ -34,7 +35,8 @@ static void update_adamw(const struct kernels *k, const struct update_scalars *s
                                  .one_minus_beta2 = (float)(1 - beta2),
                                  .rate = (float)(lr / (double)s->bias1),
                                  .root = (float)(1 / __builtin_sqrt((double)s->bias2)),
-                                 .eps = (float)s->eps};
+                                 .eps = (float)s->eps,
+                                 .apart = a->apart};
     k->adamw(k, a->weights, a->state[0], a->state[1], a->published, a->format, a->gradient, &step,
              a->n);
 }

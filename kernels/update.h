@@ -27,6 +27,7 @@ struct update_scalars {
 struct update_arrays {
     float *weights;
     float *state[UPDATE_STATES_MAX];
+    struct kernels_apart apart; /* NULL: weights and state are updated in place */
     const float *gradient;
     void *published; /* in `format`; NULL with KERNELS_NONE */
     enum kernels_format format;

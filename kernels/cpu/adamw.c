@@ -9,6 +9,8 @@ void VARIANT(adamw)(SELF, float *w, float *m, float *v, void *published, enum ke
     const vec beta1 = vec_set(step->beta1), one_minus_beta1 = vec_set(step->one_minus_beta1);
     const vec beta2 = vec_set(step->beta2), one_minus_beta2 = vec_set(step->one_minus_beta2);
     const vec rate = vec_set(step->rate), root = vec_set(step->root), eps = vec_set(step->eps);
+    const struct target to = target_of(w, step->apart.w);
+    const struct target to_m = target_of(m, step->apart.m), to_v = target_of(v, step->apart.v);
     for (int64_t i = 0; i < n; i += LANES) {
         vec gradient = vec_mul(scale, vec_load(g + i, n - i));
         vec weight = vec_mul(decay, vec_load(w + i, n - i));
@@ -17,9 +19,10 @@ void VARIANT(adamw)(SELF, float *w, float *m, float *v, void *published, enum ke
         vec variance = vec_mul(vec_mul(one_minus_beta2, gradient), gradient);
         variance = vec_fma(beta2, vec_load(v + i, n - i), variance);
         vec divisor = vec_fma(vec_sqrt(variance), root, eps);
-        vec_store(m + i, moment, n - i);
-        vec_store(v + i, variance, n - i);
+        target_store(to_m, moment, i, n);
+        target_store(to_v, variance, i, n);
         vec change = vec_div(vec_mul(rate, moment), divisor);
-        publish(w, published, format, vec_sub(weight, change), i, n);
+        publish(to, published, format, vec_sub(weight, change), i, n);
     }
+    vec_stores_end();
 }

@@ -28,6 +28,7 @@ static __global__ void adamw(float *w, float *m, float *v, void *published,
 void cuda_adamw(SELF, float *w, float *m, float *v, void *published, enum kernels_format format,
                 const float *g, const struct kernels_adamw *step, int64_t n)
 {
+    check(step->apart.w == NULL);
     LAUNCH_EACH_FLOAT(k, are_aligned(w, m, v, published, g), n, adamw, w, m, v, published, format,
                       g, *step, n);
 }

@@ -23,6 +23,7 @@ static __global__ void momentum(float *w, float *m, void *published, enum kernel
 void cuda_momentum(SELF, float *w, float *m, void *published, enum kernels_format format,
                    const float *g, const struct kernels_momentum *step, int64_t n)
 {
+    check(step->apart.w == NULL);
     LAUNCH_EACH_FLOAT(k, are_aligned(w, m, published, g), n, momentum, w, m, published, format, g,
                       *step, n);
 }

@@ -18,5 +18,6 @@ static __global__ void sgd(float *w, void *published, enum kernels_format format
 void cuda_sgd(SELF, float *w, void *published, enum kernels_format format, const float *g,
               const struct kernels_sgd *step, int64_t n)
 {
+    check(step->apart.w == NULL);
     LAUNCH_EACH_FLOAT(k, are_aligned(w, published, g), n, sgd, w, published, format, g, *step, n);
 }

@@ -336,15 +336,16 @@ static enum err apply(struct chunk_store *store, struct chunk *chunk, uint64_t v
             .rule = chunk->spec.rule,
             .decay = chunk->spec.decay,
             .n = chunk->spec.n,
-            .from = spare != NULL ? chunk->state.weights : NULL,
+            .weights = chunk->state.weights,
+            .state = {chunk->state.state[0], chunk->state.state[1]},
             .sum = sum,
         };
         TRY(published_next(&chunk->published, version, &work.published));
-        if (spare != NULL)
+        if (spare != NULL) {
             change_places(store, chunk, spare);
-        work.weights = chunk->state.weights;
-        for (uint32_t s = 0; s < store->states; s++)
-            work.state[s] = chunk->state.state[s];
+            const struct shard_state *to = &chunk->state;
+            work.apart = (struct kernels_apart){to->weights, to->state[0], to->state[1]};
+        }
         optimizer_apply(store->kernels, &store->optimizer, commit, slots, chunk->codec, &work);
     } else {
         published_same(&chunk->published, version);

@@ -20,9 +20,7 @@ struct optimizer_chunk {
     uint32_t n;
     float *weights;
     float *state[OPTIMIZER_STATES_MAX];
-    /* NULL: weights and state are updated in place. Else they lie here so far, n weights, then n of
-     * each state, which stay as they are. */
-    const float *from;
+    struct kernels_apart apart; /* where the new ones go; NULL: in place */
     const float *sum;
     void *published; /* n values in the weights' codec, written in the same pass */
 };

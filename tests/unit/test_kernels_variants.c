@@ -110,6 +110,37 @@ static void optimizers(struct trial *t)
     }
 }
 
+/* Apart, on whole lines and beside them: what is there stays, and the bits are those of in place. */
+static void optimizers_apart(struct trial *t)
+{
+    enum { N_MAX = 1000 };
+    static _Alignas(64) float to[3][N_MAX + 1];
+    const struct kernels *k = t->k;
+    int64_t n = t->n;
+    check(n <= N_MAX);
+    for (int shift = 0; shift < 2; shift++) {
+        float *w = in(t, 6, n, 1), *m = in(t, 7, n, 1e-2f), *v = in(t, 8, n, 0);
+        float *g = in(t, 9, n, 1e-1f), *kept = in(t, 6, n, 1);
+        struct kernels_sgd sgd = {0.7f, 1e-2f, 0.1f};
+        struct kernels_momentum momentum = {0.7f, 1e-2f, 0.1f, 0.9f, true};
+        struct kernels_adamw adamw = {0.7f, 0.999f, 0.9f, 0.1f, 0.95f, 0.05f, 1e-2f, 3.1f, 1e-8f};
+        sgd.apart = momentum.apart = adamw.apart =
+            (struct kernels_apart){to[0] + shift, to[1] + shift, to[2] + shift};
+        k->sgd(k, w, NULL, KERNELS_NONE, g, &sgd, n);
+        wrote_floats(t, to[0] + shift, n);
+        k->momentum(k, w, m, NULL, KERNELS_NONE, g, &momentum, n);
+        wrote_floats(t, to[0] + shift, n);
+        wrote_floats(t, to[1] + shift, n);
+        k->adamw(k, w, m, v, NULL, KERNELS_NONE, g, &adamw, n);
+        assert_memory_equal(w, kept, (size_t)n * sizeof *w);
+        adamw.apart = (struct kernels_apart){NULL, NULL, NULL};
+        k->adamw(k, w, m, v, NULL, KERNELS_NONE, g, &adamw, n);
+        assert_memory_equal(to[0] + shift, w, (size_t)n * sizeof *w);
+        assert_memory_equal(to[1] + shift, m, (size_t)n * sizeof *m);
+        assert_memory_equal(to[2] + shift, v, (size_t)n * sizeof *v);
+    }
+}
+
 static void rows(struct trial *t)
 {
     const struct kernels *k = t->k;
@@ -272,6 +303,7 @@ static void equal_bits(enum kernels_isa isa, void (*operation)(struct trial *tri
     X(elementwise)                                                                                 \
     X(bytes)                                                                                       \
     X(optimizers)                                                                                  \
+    X(optimizers_apart)                                                                            \
     X(rows)                                                                                        \
     X(linear)                                                                                      \
     X(rope)                                                                                        \

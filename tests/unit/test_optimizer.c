@@ -130,11 +130,12 @@ TEST(a_mean_divides_by_the_slots)
     assert_true(seen.mean_scale == (float)(1.0 / 6));
 }
 
-/* One more than two pieces of the pass. */
+/* Weights on whole lines; state that is not. */
 TEST(what_is_updated_apart_has_the_bits_of_what_is_updated_in_place)
 {
     enum { COUNT = 4097 };
-    static float from[3 * COUNT], place[3 * COUNT], apart[3 * COUNT], sum[COUNT];
+    static float from[3 * COUNT], place[3 * COUNT], kept[3 * COUNT], sum[COUNT];
+    static _Alignas(64) float apart[3 * COUNT];
     static uint8_t published[2][COUNT * 4];
     struct kernels_options options = {.backend = KERNELS_CPU};
     const struct kernels *kernels;
@@ -162,13 +163,17 @@ TEST(what_is_updated_apart_has_the_bits_of_what_is_updated_in_place)
                                        .published = published[0]};
         memcpy(place, from, sizeof place);
         optimizer_apply(kernels, &settings, &commit, 4, CODEC_BF16, &work);
-        work.weights = apart;
-        work.state[0] = apart + COUNT;
-        work.state[1] = apart + 2 * COUNT;
-        work.from = from;
+        uint32_t states = optimizer_states(settings.kind);
+        memcpy(kept, from, sizeof kept);
+        work.weights = kept;
+        work.state[0] = kept + COUNT;
+        work.state[1] = kept + 2 * COUNT;
+        work.apart = (struct kernels_apart){apart, states > 0 ? apart + COUNT : NULL,
+                                            states > 1 ? apart + 2 * COUNT : NULL};
         work.published = published[1];
         optimizer_apply(kernels, &settings, &commit, 4, CODEC_BF16, &work);
         assert_memory_equal(apart, place, bytes);
+        assert_memory_equal(kept, from, sizeof kept);
         assert_memory_equal(published[1], published[0], COUNT * 2);
     }
     kernels_free(kernels);
