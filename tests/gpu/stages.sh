@@ -151,10 +151,10 @@ facts() {
     for tool in nvcc ncu compute-sanitizer; do
         echo "# $tool: $(PATH=$PATH:/usr/local/cuda/bin $tool --version 2>&1 | tr '\n' ' ')"
     done
-    python3 -c 'import torch; print("# torch", torch.__version__, torch.version.cuda, torch.backends.cudnn.version())' 2>&1 | tail -n 1
     row 'device' "${device:-none: $why}"
     row 'machine' "$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=csv,noheader 2>/dev/null || echo 'no nvidia-smi')"
     row 'cuBLASLt' "$(ldd lib/libroost-cuda.so 2>/dev/null | awk '$1 ~ /cublasLt/ { print $3 == "not" ? "not found" : $3 }')"
+    python3 -c 'import torch; print("# torch", torch.__version__, torch.version.cuda, torch.backends.cudnn.version())' 2>&1 | tail -n 1
 }
 
 # ---- parity ----
@@ -304,15 +304,23 @@ pytorch_rows() { # name
     done
 }
 
+pytorch_model() { # flash|cudnn
+    python model "$1" "$context" "$layers" "$heads" "$width" "$vocabulary" "$batch" | tee "$scratch/torch"
+    [ -s "$scratch/torch" ] || row "PyTorch, $1" FAILED
+    pytorch_rows "PyTorch, $1" <"$scratch/torch"
+}
+
+pytorch_attention() { # flash|cudnn
+    python attention "$1" "$batch" "$context" "$heads" $((width / heads)) |
+        while IFS= read -r line; do row "PyTorch, $1" "$line"; done
+}
+
 pytorch() {
-    local attention
     has_torch || { skipped "PyTorch's model" 'python3 has no torch that sees the device'; return 0; }
-    for attention in flash cudnn; do
-        python model "$attention" "$context" "$layers" "$heads" "$width" "$vocabulary" "$batch" | tee "$scratch/torch"
-        [ -s "$scratch/torch" ] || row "PyTorch, $attention" FAILED
-        pytorch_rows "PyTorch, $attention" <"$scratch/torch"
-        python attention "$attention" "$batch" "$context" "$heads" $((width / heads)) | while IFS= read -r line; do row "PyTorch, $attention" "$line"; done
-    done
+    pytorch_model flash
+    pytorch_attention flash
+    pytorch_attention cudnn
+    pytorch_model cudnn # compiled anew, last: it may take too long
 }
 
 # ---- traces ----
