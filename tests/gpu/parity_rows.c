@@ -55,7 +55,7 @@ PARITY(embedding_has_the_cpus_bits)
     embedding_at(*state, 2, 65, 8, 50257);
     embedding_at(*state, 5, 130, 1, 2); /* tokens with more rows than a block has threads */
     embedding_at(*state, 2, 1100, 3, 40);
-    embedding_at(*state, 1, 5000, 1, 2000000); /* more chunks than there is room to count in */
+    embedding_at(*state, 1, 8000, 1, 1100000); /* more chunks than there is room to count in */
 }
 
 /* -- layernorm --------------------------------------------------------------------------------- */
