@@ -560,6 +560,16 @@ TEST_F(an_audit_goes_on_until_servers_compare_no_more, places, AUDITED)
     assert_int_equal(status(&f->c).audits.not_compared, 1);
 }
 
+TEST_F(a_lease_that_lacks_a_member_when_its_step_is_over_is_not_compared, places, AUDITED)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    lose(f, 0);
+    step(&f->c, 0); /* the audit's pushes were counted */
+    assert_false(goes_on(f, 1));
+    assert_true(goes_on(f, 2) && goes_on(f, 3));
+}
+
 /* It asks again, since it never heard: its audit would be over before it began. */
 TEST_F(who_asks_again_for_a_late_place_has_it_no_more, places, AUDITED)
 {
@@ -845,6 +855,15 @@ TEST_F(s7_who_is_silent_for_everybody_is_not_counted, places, .c.steps = 4)
     fail_twice(f, replies, 1, 0);
     assert_true(is_answered(f, 1));
     assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[0]), ERR_OK);
+    fail_twice(f, replies, 1, 0);
+    assert_false(is_answered(f, 1));
+}
+
+TEST_F(s7_who_was_silent_for_two_heartbeats_is_counted, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    f->c.now_ms += 200;
     fail_twice(f, replies, 1, 0);
     assert_false(is_answered(f, 1));
 }

@@ -48,7 +48,12 @@ TEST(who_joins_again_keeps_its_failures_and_who_is_gone_has_none)
     assert_true(unreachable_apart(&pairs, 9, 1));
     assert_false(unreachable_apart(&pairs, 3, 1));
     assert_false(unreachable_apart(&pairs, 4, 1));
-    unreachable_rename(&pairs, 1, 0);
+    unreachable_rename(&pairs, 1,
+                       3); /* below one of those that it failed to reach, above another */
+    unreachable_check(&pairs);
+    assert_true(unreachable_apart(&pairs, 3, 9));
+    assert_true(unreachable_apart(&pairs, 3, 2));
+    unreachable_rename(&pairs, 3, 0);
     unreachable_check(&pairs);
     assert_int_equal(pairs.count, 0);
 }

@@ -344,6 +344,16 @@ TEST_F(s7_the_newest_places_tell_who_is_asked, wants)
     assert_true(have(f, &f->effect, 8, 5));
 }
 
+TEST_F(s7_a_member_with_another_address_is_asked_there, wants)
+{
+    begin_first(f);
+    f->mesh.places.number++;
+    snprintf(f->mesh.peers[1].address, sizeof f->mesh.peers[1].address, "elsewhere:7");
+    wants_places(f->wants, f->now_ms, &f->mesh.places);
+    expect(f, WANTS_OPEN, 2);
+    assert_string_equal(f->peer.address, "elsewhere:7");
+}
+
 /* Its peers know it by the number that it said when the stream began. */
 TEST_F(s8_who_has_joined_anew_asks_over_new_streams, wants)
 {
@@ -371,6 +381,22 @@ TEST_F(s7_members_that_change_places_are_asked_by_their_new_ones, wants)
     expect(f, WANTS_OPEN, 4);
     expect(f, WANTS_ASK, 4);
     assert_true(have(f, &f->effect, 8, 5));
+}
+
+TEST_F(s7_what_is_asked_of_another_holds_no_credit, wants)
+{
+    begin_first(f);
+    for (uint32_t times = 0; times < 2 * WIRE_CREDITS; times++) {
+        bool changed = times % 2 == 0;
+        unsigned asked = 0;
+        f->mesh.places.number++;
+        f->mesh.peers[1].stage = changed ? 3 : 1;
+        f->mesh.peers[3].stage = changed ? 1 : 3;
+        wants_places(f->wants, f->now_ms, &f->mesh.places);
+        while (wants_next(f->wants, f->now_ms, &f->effect))
+            asked += f->effect.kind == WANTS_ASK;
+        assert_int_equal(asked, 1 + WANTS_AHEAD);
+    }
 }
 
 TEST_F(s8_a_peer_of_a_newer_generation_ends_the_wait, wants)
