@@ -143,6 +143,16 @@ TEST_F(values_that_follow_are_asked_for_ahead, wants)
 }
 
 /* Gradients come from member 4, and nothing from the stages beside its neighbours. */
+TEST_F(what_the_place_waits_for_is_asked_for_first, wants)
+{
+    begin(f, 0);
+    begin(f, 1);
+    expect(f, WANTS_OPEN, 2);
+    expect(f, WANTS_ASK, 2);
+    const struct value_name awaited = name_at(f, 1);
+    assert_true(boundaries_same(&f->effect.want.name, &awaited));
+}
+
 TEST_F(streams_that_will_be_needed_are_opened_ahead, wants)
 {
     begin_first(f);
