@@ -99,6 +99,15 @@ static void answers(struct place_fixture *f, enum from_peer_kind kind)
     assert_int_equal(f->answer.message.kind, kind);
 }
 
+TEST_F(s6_a_sum_of_another_round_is_another, place)
+{
+    struct value_name next = name_of(f, TRIES, 1);
+    next.round++;
+    assert_int_equal(give(f, TRIES, 1, 7), ERR_OK);
+    ask_name(f, &next);
+    answers(f, FROM_PEER_PARKED);
+}
+
 TEST_F(s6_a_partial_sum_is_parked_and_then_given_as_often_as_it_is_asked_for, place)
 {
     ask(f, TRIES, 1);
