@@ -307,15 +307,25 @@ static void close_streams(struct life *life, const struct rpc_channel *channel)
     }
 }
 
+/* A reference, or a copy where not all of it is sent. */
+static struct counted *copy_of_part(const struct rpc_part *part)
+{
+    check(part->offset == 0 && part->bytes <= part->counted->bytes);
+    if (part->bytes == part->counted->bytes)
+        return counted_ref(part->counted);
+    struct counted *copy = counted_new(part->bytes);
+    check(copy != NULL);
+    memcpy(copy->data, part->counted->data, part->bytes);
+    return copy;
+}
+
 static struct message *message_of(const struct buf *header, const struct rpc_part *parts,
                                   size_t part_count)
 {
     struct message *message = message_new(header->data, header->bytes);
     check(part_count <= MESSAGE_COPIES_MAX);
-    for (size_t i = 0; i < part_count; i++) {
-        check(parts[i].offset == 0 && parts[i].bytes == parts[i].counted->bytes);
-        message->copies[message->copy_count++] = counted_ref(parts[i].counted);
-    }
+    for (size_t i = 0; i < part_count; i++)
+        message->copies[message->copy_count++] = copy_of_part(&parts[i]);
     return message;
 }
 
