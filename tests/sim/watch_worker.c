@@ -211,11 +211,12 @@ REAL(void, agent_stream_lost, struct agent *agent, uint64_t now_ms, uint32_t ser
 void __wrap_worker_compute_begin(struct worker *worker, uint32_t lane, const struct ticket *ticket,
                                  const struct place *place)
 {
+    __real_worker_compute_begin(worker, lane, ticket,
+                                place); /* sends what waits of the one before */
     if (worker_here() != NULL) {
         worker_here()->lane = lane;
         worker_here()->tickets[lane] = *ticket;
     }
-    __real_worker_compute_begin(worker, lane, ticket, place);
 }
 
 enum err __wrap_worker_link_exchange(struct worker *worker, uint32_t server)
