@@ -283,26 +283,34 @@ static void carve_device(struct executor *e, struct carve *carve, float **ret_lo
     *ret_local = carve_take(carve, e->memory.local);
 }
 
+/* What a device has for a run: some is kept for what it takes later by itself. */
+static uint64_t room_of(const struct kernels_memory *device)
+{
+    return device->free > device->reserved ? device->free - device->reserved : 0;
+}
+
 /* The ledger of what needs what, and what makes it less. */
 static enum err does_not_fit(const struct executor *e, uint64_t bytes,
                              const struct kernels_memory *device, struct reason *reason)
 {
     const struct executor_memory *m = &e->memory;
-    struct reason kept = {.text = "freed when acknowledged"};
+    struct reason kept = {.text = "freed when acknowledged"}, reserve = {.text = ""};
     if (!m->freed)
         snprintf(kept.text, sizeof kept.text, "%" PRIu64 " sets", m->gradient_sets);
+    if (device->reserved > 0)
+        snprintf(reserve.text, sizeof reserve.text, " beside a reserve of %" PRIu64,
+                 device->reserved);
     return reason_set(
         reason, ERR_UNSUPPORTED,
-        "the run needs %" PRIu64 " bytes, %" PRIu64 " of %" PRIu64 " are free beside a reserve of "
-        "%" PRIu64 ": weights %" PRIu64 ", gradients %" PRIu64 " (%s), activations "
+        "the run needs %" PRIu64 " bytes, %" PRIu64 " of %" PRIu64 " are free%s: weights %" PRIu64
+        ", gradients %" PRIu64 " (%s), activations "
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
         "), on the host offloaded %" PRIu64 ", kept for other places %" PRIu64
         "; the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
         "(activations), residency.weights streamed (weights, gradients), train.logits_bytes_max "
         "(logits), train.node_slots (gradients), more of mesh.stage or mesh.tensor",
-        bytes, device->free - device->reserved, device->total, device->reserved, m->weights,
-        m->gradients, kept.text, m->activations, m->local, m->scratch, m->logits, m->hosted,
-        m->kept, m->workspace);
+        bytes, room_of(device), device->total, reserve.text, m->weights, m->gradients, kept.text,
+        m->activations, m->local, m->scratch, m->logits, m->hosted, m->kept, m->workspace);
 }
 
 static enum err alloc_device(struct executor *e, uint64_t memory_max, float **ret_local,
@@ -320,7 +328,7 @@ static enum err alloc_device(struct executor *e, uint64_t memory_max, float **re
     e->memory.workspace = device.own;
     e->memory.total = carve.bytes;
     uint64_t bytes = carve.bytes + (is_host ? e->memory.hosted + e->memory.kept : 0);
-    if (device.total > 0 && bytes > device.free - device.reserved)
+    if (device.total > 0 && bytes > room_of(&device))
         return does_not_fit(e, bytes, &device, reason);
     e->memory_taken = e->k->alloc(e->k, carve.bytes);
     if (e->memory_taken == NULL)
