@@ -112,11 +112,11 @@ tap_programs() {
 
 # A build of its own for a suite: set up once, then kept up to date.
 tap_build() { # folder compiler meson's options…
-    local folder=$1 compiler=$2
+    local folder=$1 compiler=$2 family=${2/gcc/g}
     shift 2
     if [ ! -f "$folder/build.ninja" ]; then
         rm -rf "$folder" # what was interrupted
-        CC=$compiler meson setup "$folder" "$@" || return 1
+        CC=$compiler CXX=$family++ meson setup "$folder" "$@" || return 1
     fi
     ninja -C "$folder" -j "${TEST_JOBS:-2}"
 }
