@@ -255,6 +255,11 @@ TEST_F(a_message_beside_the_memory_ends_the_stream, stream, .path = "/test.T/Ech
     op.data.send_message.send_message = bytes;
     wait_shared(f);
     thread_lock(&f->stream->lock);
+    while (f->stream->sending) { /* what was sent before the change: one operation at a time */
+        thread_unlock(&f->stream->lock);
+        usleep(1000);
+        thread_lock(&f->stream->lock);
+    }
     f->stream->sending = true;
     f->stream->pending++;
     thread_unlock(&f->stream->lock);
