@@ -128,9 +128,9 @@ void stream_line_over(struct rpc_stream *stream);
 
 enum { LOAN_EXTENTS_MAX = 1024 };
 
-/* Whether the message can be lent: then it is from now on, and what is to be written in its place is in
- * `lending`. */
-bool stream_loan_begin_locked(struct rpc_stream *stream, struct outbound *outbound);
+/* Lends the message, if it can be: then what is to be written in its place is in `lending`, and the
+ * link's loans own it. */
+void stream_loan_begin_locked(struct rpc_stream *stream, struct outbound *outbound);
 /* What came back, to be freed without the lock; NULL: nothing. */
 struct outbound *stream_loan_next_locked(struct rpc_stream *stream);
 /* The same of a line that is closed. */

@@ -425,7 +425,7 @@ static void choose_next_locked(struct rpc_stream *stream)
     stream->written_bytes = 0;
     stream->loan = stream->extents = 0;
     if (stream->writing != NULL)
-        (void)stream_loan_begin_locked(stream, stream->writing);
+        stream_loan_begin_locked(stream, stream->writing);
 }
 
 /* True: a message was written, and *ret_free is to be freed, if it is not NULL. False: there is none,

@@ -36,7 +36,7 @@ static bool describe(const struct rpc_stream *stream, grpc_slice_buffer *message
     return buf_append(ret_lending, header.data, header.bytes) == ERR_OK;
 }
 
-bool stream_loan_begin_locked(struct rpc_stream *stream, struct outbound *outbound)
+void stream_loan_begin_locked(struct rpc_stream *stream, struct outbound *outbound)
 {
     grpc_slice_buffer *message = &outbound->bytes->data.raw.slice_buffer;
     bool lends = message->length >= LOAN_BYTES_MIN && message->count > 1 &&
@@ -49,7 +49,6 @@ bool stream_loan_begin_locked(struct rpc_stream *stream, struct outbound *outbou
     } else {
         buf_clear(&stream->lending);
     }
-    return lends;
 }
 
 struct outbound *stream_loan_next_locked(struct rpc_stream *stream)
