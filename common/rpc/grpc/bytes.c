@@ -8,6 +8,10 @@
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 
+#ifdef __SANITIZE_THREAD__ /* gcc's word for -fsanitize=thread */
+#include <sanitizer/tsan_interface.h>
+#endif
+
 /* ---- Received ---- */
 
 struct received {
@@ -139,8 +143,14 @@ void rpc_message_copy(const struct rpc_message *message, size_t offset, size_t b
 
 /* ---- Sent ---- */
 
+/* On a thread of the library, which ordered it after slice_of_part() by atomic operations that the
+ * thread sanitizer does not see: it is told, before it takes the drop for a race with whoever used
+ * the memory before. */
 static void part_sent(void *counted)
 {
+#ifdef __SANITIZE_THREAD__
+    __tsan_acquire(counted);
+#endif
     counted_unref(counted);
 }
 
