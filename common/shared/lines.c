@@ -467,11 +467,12 @@ void line_kick(struct line *line)
     struct lines *lines = line->lines;
     thread_lock(&lines->mutex);
     bool first = !line->closed && ring_is_empty(&line->ready);
-    if (first)
+    if (first) {
         ring_add(&lines->ready, &line->ready);
+        if (!thread_is_current(&lines->thread))
+            wake_thread(lines); /* with the lock: after it the line may be closed, and all freed */
+    }
     thread_unlock(&lines->mutex);
-    if (first && !thread_is_current(&lines->thread))
-        wake_thread(lines);
 }
 
 void line_close(struct line *line)
