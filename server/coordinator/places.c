@@ -425,8 +425,8 @@ static uint32_t count_able(const struct coordinator *coordinator, const struct s
     return count;
 }
 
-/* Of the leases that the member shares, those as old as the gang's: it stays at that seat
- * meanwhile. */
+/* Of the leases that the member shares, those as old as the gang's, or that itself: it stays at that
+ * seat meanwhile, so who sits in the line fills no other place of it. */
 static uint32_t count_older(const struct run *run, const struct member *member,
                             const struct gang *gang)
 {
@@ -446,29 +446,21 @@ static bool has_apart(const struct coordinator *coordinator, const struct gang *
     for (uint32_t i = 0; i < coordinator->members.count; i++) {
         const struct member *member = coordinator->members.list[i];
         uint32_t older = count_older(run, member, gang);
-        if (may_compute(member) && gang_of(run, member, gang->ticket.attempt) == NULL &&
-            older < leases_max(run) && has_empty(seating, member, older > 0))
+        if (may_compute(member) && older < leases_max(run) && has_empty(seating, member, older > 0))
             return true;
     }
     return false;
 }
 
-/* Whether the member of a younger lease is not in the line, and may fill a place of it. */
-static bool is_able(const struct coordinator *coordinator, const struct gang *gang,
-                    const struct seating *seating, const struct member *member)
-{
-    const struct run *run = &coordinator->run;
-    return gang_of(run, member, gang->ticket.attempt) == NULL &&
-           may_fill(seating, member, count_older(run, member, gang) > 0);
-}
-
+/* Whether a member of the younger lease may fill a place of the line. */
 static bool has_able(const struct coordinator *coordinator, const struct gang *gang,
                      const struct seating *seating, const struct gang *younger)
 {
     for (uint32_t seat = 0; seat < seating->seats; seat++) {
         const struct member *member =
             members_find(&coordinator->members, younger->seats[seat].member);
-        if (member != NULL && is_able(coordinator, gang, seating, member))
+        if (member != NULL &&
+            may_fill(seating, member, count_older(&coordinator->run, member, gang) > 0))
             return true;
     }
     return false;
