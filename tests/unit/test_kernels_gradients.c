@@ -79,9 +79,8 @@ static void linear_formula(const struct formula *f, double *out, const double *x
         }
 }
 
-TEST_ON_CPU(linear_is_its_formula)
+static void check_linear(const struct kernels *k, int64_t N, int64_t I, int64_t O)
 {
-    int64_t N = 5, I = 17, O = 33;
     scoped(arrays_release) struct arrays a = {0};
     float *inp = arrays_floats(&a, 1, N * I, 1), *weight = arrays_floats(&a, 2, O * I, 1);
     float *bias = arrays_floats(&a, 3, O, 1), *dout = arrays_floats(&a, 4, N * O, 1);
@@ -107,6 +106,42 @@ TEST_ON_CPU(linear_is_its_formula)
         out[i] = NAN; /* overwritten, whatever it was */
     k->linear_forward(k, out, inp, weight, NULL, N, I, O);
     assert_near("out without bias", out, expected, N * O);
+}
+
+TEST_ON_CPU(linear_is_its_formula)
+{
+    check_linear(k, 5, 17, 33);
+}
+
+TEST_ON_CPU(linear_of_one_row_is_its_formula)
+{
+    check_linear(k, 1, 17, 33);
+    check_linear(k, 1, 150, 3); /* more than four sums, and a rest */
+}
+
+/* A piece's arrays begin where the pieces before it end. */
+TEST_ON_CPU(one_row_has_the_same_bits_wherever_it_lies)
+{
+    enum { I = 150, O = 21, SHIFTS = 16 };
+    scoped(arrays_release) struct arrays a = {0};
+    float *inp = arrays_floats(&a, 1, I + SHIFTS, 1);
+    float *weight = arrays_floats(&a, 2, O * I + SHIFTS, 1);
+    float *dout = arrays_floats(&a, 3, O + SHIFTS, 1);
+    float first[O], first_dinp[I];
+    for (int64_t shift = 0; shift < SHIFTS; shift++) {
+        float out[O + SHIFTS], dinp[I + SHIFTS];
+        k->linear_forward(k, out + shift, inp + shift, weight + shift, NULL, 1, I, O);
+        k->linear_backward_input(k, dinp + shift, dout + shift, weight + shift, 1, I, O);
+        if (shift == 0) {
+            memcpy(first, out, sizeof first);
+            memcpy(first_dinp, dinp, sizeof first_dinp);
+        }
+        assert_memory_equal(out + shift, first, sizeof first);
+        assert_memory_equal(dinp + shift, first_dinp, sizeof first_dinp);
+        memmove(inp + shift + 1, inp + shift, I * sizeof *inp);
+        memmove(weight + shift + 1, weight + shift, O * I * sizeof *weight);
+        memmove(dout + shift + 1, dout + shift, O * sizeof *dout);
+    }
 }
 
 TEST_ON_CPU(weight_gradients_accumulate)

@@ -194,6 +194,12 @@ static void linear(struct trial *t)
     k->linear_backward_weight(k, weight, bias, out, inp, N, I, O);
     wrote_floats(t, weight, O * I);
     wrote_floats(t, bias, O);
+    k->linear_forward(k, out, inp, weight, bias, 1, I, O); /* no GEMM */
+    wrote_floats(t, out, O);
+    k->linear_backward_input(k, inp, out, weight, 1, I, O);
+    wrote_floats(t, inp, I);
+    k->linear_backward_weight(k, weight, bias, out, inp, 1, I, O);
+    wrote_floats(t, weight, O * I);
 }
 
 static void rope(struct trial *t)
