@@ -1,18 +1,30 @@
 #include "kernels/cpu/cpu.h"
 
-/* 64 MiB in runs of 64 KiB that lie in a cache, 512 KiB L2, 32 MiB L3: 12 GiB/s; with ordinary
- * stores 9, with memcpy's `rep movsb` 7. */
+enum { LINE_BYTES = sizeof(float[LANES]), STREAMS = 4, STREAM_BYTES = 4096 };
+
+/* Whole lines, and where they end: in STREAMS runs of a page beside each other, as long as there are
+ * as many, because memory gives more when it is asked at several places. */
+static size_t copy_lines(char *lines, const char *from, size_t bytes)
+{
+    size_t at = 0;
+    for (; bytes - at >= STREAMS * STREAM_BYTES; at += STREAMS * STREAM_BYTES)
+        for (size_t line = at; line < at + STREAM_BYTES; line += LINE_BYTES)
+            for (size_t i = line; i < line + STREAMS * STREAM_BYTES; i += STREAM_BYTES)
+                vec_store_uncached(lines + i, vec_load(from + i, LANES));
+    for (; bytes - at >= LINE_BYTES; at += LINE_BYTES)
+        vec_store_uncached(lines + at, vec_load(from + at, LANES));
+    return at;
+}
+
 void VARIANT(copy_in_uncached)(SELF, void *memory, const void *host, size_t bytes)
 {
-    const size_t line = sizeof(float[LANES]);
     char *to = memory;
     const char *from = host;
-    size_t at = (line - (uintptr_t)to % line) % line;
+    size_t at = (LINE_BYTES - (uintptr_t)to % LINE_BYTES) % LINE_BYTES;
     if (at > bytes)
         at = bytes;
     memcpy(to, from, at);
-    for (; bytes - at >= line; at += line)
-        vec_store_uncached(to + at, vec_load(from + at, LANES));
+    at += copy_lines(to + at, from + at, bytes - at);
     memcpy(to + at, from + at, bytes - at);
     vec_stores_end();
 }

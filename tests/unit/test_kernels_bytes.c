@@ -71,20 +71,29 @@ TEST_ON_CPU(casts_touch_exactly_their_values)
     }
 }
 
+static void check_copy_around(const struct kernels *k, size_t shift, size_t bytes)
+{
+    enum { MOST = 40 << 10 };
+    static unsigned char from[MOST], to[MOST], expected[MOST];
+    check(shift + bytes < MOST);
+    for (size_t i = 0; i < sizeof from; i++)
+        from[i] = (unsigned char)(i * 7 + i / 1000 + 1);
+    memset(to, 0xee, sizeof to);
+    memset(expected, 0xee, sizeof expected);
+    memcpy(expected + shift, from + shift % 5, bytes);
+    k->copy_in_uncached(k, to + shift, from + shift % 5, bytes);
+    assert_memory_equal(to, expected, sizeof to);
+}
+
 TEST_ON_CPU(a_copy_around_the_caches_writes_exactly_its_bytes)
 {
-    enum { LINE = 64, MOST = 5 * LINE };
-    unsigned char from[MOST + LINE], to[MOST + 2 * LINE], expected[MOST + 2 * LINE];
-    for (size_t i = 0; i < sizeof from; i++)
-        from[i] = (unsigned char)(i * 7 + 1);
-    for (size_t shift = 0; shift < LINE; shift += 3)
-        for (size_t bytes = 0; bytes <= MOST; bytes++) {
-            memset(to, 0xee, sizeof to);
-            memset(expected, 0xee, sizeof expected);
-            memcpy(expected + shift, from + shift % 5, bytes);
-            k->copy_in_uncached(k, to + shift, from + shift % 5, bytes);
-            assert_memory_equal(to, expected, sizeof to);
-        }
+    enum { LINE = 64, STREAMS = 4 * 4096 };
+    for (size_t shift = 0; shift < LINE; shift += 7) {
+        for (size_t bytes = 0; bytes <= 3 * LINE; bytes++)
+            check_copy_around(k, shift, bytes);
+        for (size_t bytes = STREAMS - 1; bytes <= 2 * STREAMS + 2 * LINE; bytes += 1021)
+            check_copy_around(k, shift, bytes);
+    }
 }
 
 TEST_ON_CPU(sums_take_bytes_from_any_address)
