@@ -173,11 +173,20 @@ REAL(enum err, outbox_lease, struct outbox *outbox, const struct ticket *ticket,
 REAL(enum err, outbox_want, struct outbox_asker *asker, const struct want *want);
 REAL(bool, outbox_next, struct outbox_asker *asker, struct outbox_answer *ret_answer);
 
+/* It hears of a lease again with each try of its place. */
+static bool was_told(const struct sim_worker *worker, uint64_t attempt)
+{
+    for (uint32_t i = 0; i < SIM_LEASES_MAX; i++)
+        if (worker->leases[i].attempt == attempt)
+            return true;
+    return false;
+}
+
 enum err __wrap_outbox_lease(struct outbox *outbox, const struct ticket *ticket,
                              const struct place *place, const struct places *places)
 {
     struct sim_worker *worker = worker_here();
-    if (worker != NULL)
+    if (worker != NULL && !was_told(worker, ticket->attempt))
         worker->leases[worker->lease_count++ % SIM_LEASES_MAX] = *ticket;
     return __real_outbox_lease(outbox, ticket, place, places);
 }
