@@ -2,6 +2,7 @@
  * carries out rows, executor_sums.c decides which slots are added when. */
 #include "worker/executor.h"
 
+#include "common/model/pieces.h"
 #include "worker/executor_acts.h"
 
 #include <stdlib.h>
@@ -64,6 +65,8 @@ enum err executor_begin(struct executor *e, const struct ticket *ticket,
     e->walk.program = trains ? training_of(e, slots) : &e->validation;
     if (e->walk.program == NULL)
         return ERR_MALFORMED;
+    if (trains)
+        TRY(executor_memory_renew(e));
     e->walk.slots = slots;
     e->walk.first = node_first(ticket->node) + (trains ? ticket->step * e->train.slots : 0);
     exchange_begin(&e->exchange, &e->walk.hooks);
@@ -207,6 +210,22 @@ void executor_encode(const struct executor *e, uint32_t chunk, uint32_t part, en
     const struct kernels *out = e->k->out;
     out->after(out, e->k, e->model->parameters[parameter].part_units[part]);
     blocks_encode(out, e->model, chunk, codec, gradient, ret_bytes);
+}
+
+bool executor_lend(const struct executor *e, uint32_t chunk, uint32_t part,
+                   struct executor_rows *ret_rows)
+{
+    check(chunk < e->model->chunks_count);
+    if (!e->lends)
+        return false;
+    const struct model_parameter *parameter =
+        &e->model->parameters[e->model->chunks[chunk].parameter];
+    const float *first = executor_gradient(e, e->model->chunks[chunk].parameter, part) +
+                         pieces_row_offset(e->model, chunk, 0);
+    *ret_rows = (struct executor_rows){.block = e->lent,
+                                       .offset = (size_t)((const uint8_t *)first - e->lent->data),
+                                       .stride = pieces_cols(parameter) * sizeof *first};
+    return true;
 }
 
 enum err executor_encoded(const struct executor *e)

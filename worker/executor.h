@@ -77,6 +77,16 @@ void executor_copy(struct executor *executor, struct executor *from, uint32_t ch
 void executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
                      enum codec codec, void *ret_bytes);
 
+/* Where those bytes lie as fp32 already: a chunk's rows, each `stride` bytes behind the one before.
+ * The block is the executor's: who reads it after the next run has begun has a reference to it. */
+struct executor_rows {
+    struct counted *block;
+    size_t offset, stride;
+};
+/* False: they must be encoded. */
+bool executor_lend(const struct executor *executor, uint32_t chunk, uint32_t part,
+                   struct executor_rows *ret_rows);
+
 /* ERR_IO: the device has failed, and what was encoded must not be sent; executor_run() ends with
  * the same error. */
 enum err executor_encoded(const struct executor *executor) MUST_USE;

@@ -3,6 +3,7 @@
 #include "worker/executor_memory.h"
 
 #include "common/scoped.h"
+#include "common/shared/shared_pool.h"
 #include "worker/carve.h"
 #include "worker/plan.h"
 #include "worker/program/mesh.h"
@@ -273,7 +274,8 @@ static void carve_device(struct executor *e, struct carve *carve, float **ret_lo
     struct slot_bytes slot = executor_slot_bytes(e);
     uint64_t loaded = e->loads_max * (slot.inputs + 3 * slot.predictions);
     e->weights = carve_take(carve, e->memory.weights);
-    e->gradient_sets = carve_take(carve, e->memory.gradients);
+    if (!e->lends)
+        e->gradient_sets = carve_take(carve, e->memory.gradients);
     e->arena = carve_take(carve, e->memory.activations);
     e->scratch = carve_take(carve, e->memory.scratch - loaded);
     e->device.inputs = carve_take(carve, e->loads_max * slot.inputs);
@@ -313,21 +315,35 @@ static enum err does_not_fit(const struct executor *e, uint64_t bytes,
         m->activations, m->local, m->scratch, m->logits, m->hosted, m->kept, m->workspace);
 }
 
-static enum err alloc_device(struct executor *e, uint64_t memory_max, float **ret_local,
-                             struct reason *reason)
+/* A block that nobody reads. */
+static enum err take_gradients(struct executor *e)
+{
+    struct counted *block = shared_pool_counted(e->pool, e->memory.gradients);
+    if (block == NULL)
+        return ERR_NOMEM;
+    counted_unref(e->lent);
+    e->lent = block;
+    e->gradient_sets = (float *)(void *)block->data;
+    return ERR_OK;
+}
+
+static enum err alloc_device(struct executor *e, const struct executor_options *options,
+                             float **ret_local, struct reason *reason)
 {
     struct kernels_memory device;
     struct slot_bytes slot = executor_slot_bytes(e);
     struct carve carve = {0};
     e->memory.scratch += e->loads_max * (slot.inputs + 3 * slot.predictions);
-    carve_device(e, &carve, ret_local);
     e->k->memory(e->k, &device);
     bool is_host = device.total == 0; /* which keeps the rest as well */
     if (is_host)
-        device.total = device.free = memory_max;
+        device.total = device.free = options->memory_max;
+    e->lends = is_host && e->freed == 0 && e->memory.gradients > 0;
+    e->pool = options->pool;
+    carve_device(e, &carve, ret_local);
     e->memory.workspace = device.own;
-    e->memory.total = carve.bytes;
-    uint64_t bytes = carve.bytes + (is_host ? e->memory.hosted + e->memory.kept : 0);
+    e->memory.total = carve.bytes + (e->lends ? carve_align(e->memory.gradients) : 0);
+    uint64_t bytes = e->memory.total + (is_host ? e->memory.hosted + e->memory.kept : 0);
     if (device.total > 0 && bytes > room_of(&device))
         return does_not_fit(e, bytes, &device, reason);
     e->memory_taken = e->k->alloc(e->k, carve.bytes);
@@ -335,7 +351,7 @@ static enum err alloc_device(struct executor *e, uint64_t memory_max, float **re
         return device.total > 0 ? does_not_fit(e, bytes, &device, reason) : ERR_NOMEM;
     carve = (struct carve){.base = e->memory_taken};
     carve_device(e, &carve, ret_local);
-    return ERR_OK;
+    return e->lends ? take_gradients(e) : ERR_OK;
 }
 
 static enum err alloc_host(struct executor *e)
@@ -446,7 +462,7 @@ enum err executor_memory_take(struct executor *e, const struct executor_options 
     size_weights(e);
     uint64_t floats = e->memory.weights / sizeof(float);
     e->memory.local = local_bytes(&options->local, floats);
-    TRY(alloc_device(e, options->memory_max, &own, reason));
+    TRY(alloc_device(e, options, &own, reason));
     TRY(alloc_host(e));
     TRY(alloc_tables(e));
     exchange_init(&e->exchange, e->k, e->model);
@@ -462,6 +478,15 @@ enum err executor_memory_take(struct executor *e, const struct executor_options 
     return local_init(&e->local, &options->local, &tables, own);
 }
 
+enum err executor_memory_renew(struct executor *e)
+{
+    if (!e->lends || atomic_load_explicit(&e->lent->references, memory_order_acquire) == 1)
+        return ERR_OK;
+    TRY(take_gradients(e));
+    fill_gradients(e);
+    return ERR_OK;
+}
+
 static void release_program(struct executor_program *program)
 {
     free(program->unit_slots);
@@ -474,6 +499,7 @@ void executor_memory_release(struct executor *e)
     graphs_release(&e->graphs);
     exchange_release(&e->exchange);
     e->k->free(e->k, e->memory_taken);
+    counted_unref(e->lent);
     free(e->host.inputs);
     free(e->host.targets);
     free(e->host.losses);

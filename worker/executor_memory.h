@@ -73,7 +73,10 @@ struct executor {
     /* Device memory: one alloc, and where its pieces lie. */
     void *memory_taken;
     element *weights;
-    float *gradient_sets;
+    float *gradient_sets; /* of it, or of what is lent: */
+    bool lends;           /* gradients are sent from where they lie */
+    struct counted *lent; /* their block, from the pool */
+    struct shared_pool *pool;
     uint8_t *arena;
     void *scratch;
     struct local local;
@@ -95,5 +98,8 @@ struct slot_bytes executor_slot_bytes(const struct executor *e);
 enum err executor_memory_take(struct executor *e, const struct executor_options *options,
                               struct reason *reason) MUST_USE;
 void executor_memory_release(struct executor *e);
+/* Gradients may be written again: those that somebody still reads, of an earlier ticket, stay as they
+ * are, and the next ones get another place. ERR_NOMEM. */
+enum err executor_memory_renew(struct executor *e) MUST_USE;
 
 #endif

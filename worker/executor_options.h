@@ -8,6 +8,7 @@
 #include "worker/local.h"
 
 struct mesh;
+struct shared_pool;
 
 struct executor_options {
     const struct kernels *kernels; /* borrowed, like the two below, as long as the executor lives */
@@ -20,6 +21,7 @@ struct executor_options {
     uint32_t place;                /* of the mesh */
     uint64_t memory_max;           /* of a device that names no limit of its own; 0: none */
     bool direct;                   /* no graphs (graphs.h): the same bits */
+    struct shared_pool *pool;      /* where a CPU's gradients lie; NULL: on the heap. Borrowed */
 };
 
 /* Bytes of device memory, as predicted from the program = as taken. */

@@ -7,12 +7,15 @@
 #include <string.h>
 
 enum {
-    ROWS_SHARE = 8, /* fewer than one row in so many travel alone */
+    LEND_BYTES_MIN = 16 << 10,    /* of a chunk: less is copied sooner than lent; */
+    LEND_ROW_BYTES_MIN = 2 << 10, /* and of its rows, where they lie apart */
+    ROWS_SHARE = 8,               /* fewer than one row in so many travel alone */
     /* Rows that one message names: three bytes of its header each, at most. Gradients of rows that
      * are much shorter than an embedding's would have more; they travel whole then. */
     ROWS_MAX = 4096,
-    ARENA_BYTES_MAX =
-        WIRE_ENTRIES_MAX * sizeof(struct push_entry) + ROWS_MAX * sizeof(uint32_t) + 64
+    PARTS_MAX = WIRE_ENTRIES_MAX + WIRE_PAYLOAD_BYTES_MAX / LEND_ROW_BYTES_MIN,
+    ARENA_BYTES_MAX = WIRE_ENTRIES_MAX * sizeof(struct push_entry) + ROWS_MAX * sizeof(uint32_t) +
+                      PARTS_MAX * sizeof(struct rpc_part) + 64
 };
 
 /* ---- rows ---- */
@@ -23,13 +26,13 @@ static bool is_zeros(const uint8_t *bytes, size_t count)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
-uint32_t push_rows(const uint8_t *bytes, uint32_t rows, size_t row_bytes, uint32_t *ret_rows)
+uint32_t push_rows(const struct push_rows *rows, uint32_t *ret_rows)
 {
     uint32_t count = 0;
-    for (uint32_t row = 0; row < rows; row++) {
-        if (is_zeros(bytes + row * row_bytes, row_bytes))
+    for (uint32_t row = 0; row < rows->count; row++) {
+        if (is_zeros(rows->first + row * rows->stride, rows->bytes))
             continue;
-        if ((count + 1) * ROWS_SHARE >= rows)
+        if ((count + 1) * ROWS_SHARE >= rows->count)
             return UINT32_MAX;
         ret_rows[count++] = row;
     }
@@ -41,21 +44,26 @@ uint32_t push_rows(const uint8_t *bytes, uint32_t rows, size_t row_bytes, uint32
 /* What is sent instead of the agent's push. */
 struct push_message {
     const struct push_source *source;
+    struct shared_pool *pool;
     enum codec codec;
+    bool sparse;
     uint32_t entry_count;
     struct push_entry *entries;
     uint32_t row_count;
     uint32_t *rows; /* of all its entries, ROWS_MAX */
-    struct counted *payload;
-    size_t bytes; /* of it, so far */
+    uint32_t part_count;
+    struct rpc_part *parts; /* of the payload, PARTS_MAX */
+    struct counted *block;  /* of what cannot stay where it is; NULL: nothing, so far */
+    size_t block_bytes;     /* of it, so far */
+    size_t bytes;           /* of all parts */
 };
 
-/* The bytes of all entries, as long as their chunks. */
-static size_t dense_bytes(const struct push *push)
+/* The bytes of all entries, which are as long as their chunks or shorter. */
+static size_t dense_bytes(const struct push_message *message)
 {
     size_t bytes = 0;
-    for (uint32_t i = 0; i < push->entry_count; i++)
-        bytes += push->entries[i].bytes;
+    for (uint32_t i = 0; i < message->entry_count; i++)
+        bytes += message->entries[i].bytes;
     return bytes;
 }
 
@@ -63,67 +71,142 @@ static enum err message_init(struct push_message *message, const struct push_sou
                              const struct push_stream *to, const struct push *push,
                              struct arena *arena)
 {
-    size_t bytes = dense_bytes(push);
-    check(bytes > 0 && bytes <= WIRE_PAYLOAD_BYTES_MAX); /* the server refuses more */
-    *message = (struct push_message){
-        .source = source, .codec = push->codec, .entry_count = push->entry_count};
+    *message = (struct push_message){.source = source,
+                                     .pool = rpc_stream_pool(to->stream),
+                                     .codec = push->codec,
+                                     .sparse = to->sparse,
+                                     .entry_count = push->entry_count};
     message->entries = arena_take(arena, push->entry_count * sizeof *message->entries);
     message->rows = arena_take(arena, ROWS_MAX * sizeof *message->rows);
-    if (message->entries == NULL || message->rows == NULL)
+    message->parts = arena_take(arena, PARTS_MAX * sizeof *message->parts);
+    if (message->entries == NULL || message->rows == NULL || message->parts == NULL)
         return ERR_NOMEM;
     memcpy(message->entries, push->entries, push->entry_count * sizeof *message->entries);
-    message->payload = shared_pool_counted(rpc_stream_pool(to->stream), bytes);
-    return message->payload != NULL ? ERR_OK : ERR_NOMEM;
+    size_t bytes = dense_bytes(message);
+    check(bytes > 0 && bytes <= WIRE_PAYLOAD_BYTES_MAX); /* the server refuses more */
+    return ERR_OK;
 }
 
-/* The whole chunk, behind what is encoded already. */
-static void encode_entry(const struct push_message *message, const struct push_entry *entry)
+/* Room for all that the message may have to encode. */
+static enum err take_block(struct push_message *message)
+{
+    if (message->block == NULL)
+        message->block = shared_pool_counted(message->pool, dense_bytes(message));
+    return message->block != NULL ? ERR_OK : ERR_NOMEM;
+}
+
+static enum err encode_chunk(struct push_message *message, const struct push_entry *entry,
+                             struct executor_rows *ret_rows)
 {
     const struct push_source *source = message->source;
-    const struct model *model = source->model;
-    enum codec codec = blocks_codec(model, entry->chunk, message->codec);
-    uint8_t *bytes = message->payload->data + message->bytes;
-    check(entry->chunk < model->chunks_count);
-    check(entry->part < model->parameters[model->chunks[entry->chunk].parameter].parts);
-    check(entry->bytes == blocks_bytes(model, entry->chunk, message->codec));
+    enum codec codec = blocks_codec(source->model, entry->chunk, message->codec);
+    TRY(take_block(message));
+    *ret_rows = (struct executor_rows){
+        .block = message->block,
+        .offset = message->block_bytes,
+        .stride = entry->bytes / source->model->chunks[entry->chunk].rows,
+    };
+    uint8_t *bytes = message->block->data + message->block_bytes;
     if (source->whole != NULL)
         whole_encode(source->whole, entry->chunk, codec, bytes);
     else
         executor_encode(source->executor, entry->chunk, entry->part, codec, bytes);
+    return ERR_OK;
 }
 
-/* Leaves of the chunk that was encoded just now the rows that are not zeros, if they are few. */
-static void leave_rows(struct push_message *message, struct push_entry *entry)
+/* Whether the chunk is sent from where its gradient lies. */
+static bool is_lent(const struct push_message *message, const struct push_entry *entry,
+                    struct executor_rows *ret_rows)
+{
+    const struct push_source *source = message->source;
+    size_t row_bytes = entry->bytes / source->model->chunks[entry->chunk].rows;
+    return source->whole == NULL && message->codec == CODEC_FP32 &&
+           entry->bytes >= LEND_BYTES_MIN &&
+           executor_lend(source->executor, entry->chunk, entry->part, ret_rows) &&
+           (ret_rows->stride == row_bytes || row_bytes >= LEND_ROW_BYTES_MIN);
+}
+
+/* The whole chunk: where its gradient lies, or encoded behind what is in the block. */
+static enum err find_chunk(struct push_message *message, const struct push_entry *entry,
+                           struct executor_rows *ret_rows)
+{
+    const struct model *model = message->source->model;
+    check(entry->chunk < model->chunks_count);
+    check(entry->part < model->parameters[model->chunks[entry->chunk].parameter].parts);
+    check(entry->bytes == blocks_bytes(model, entry->chunk, message->codec));
+    return is_lent(message, entry, ret_rows) ? ERR_OK : encode_chunk(message, entry, ret_rows);
+}
+
+/* Behind the others; as one with the last, where it follows that in memory. */
+static void add_part(struct push_message *message, const struct rpc_part *part)
+{
+    struct rpc_part *last = message->parts + message->part_count - 1;
+    message->bytes += part->bytes;
+    if (message->part_count > 0 && last->counted == part->counted &&
+        last->offset + last->bytes == part->offset)
+        last->bytes += part->bytes;
+    else
+        message->parts[message->part_count++] = *part;
+}
+
+/* The chunk's rows that are not zeros, if they are few: in the block. */
+static enum err add_rows(struct push_message *message, struct push_entry *entry,
+                         const struct executor_rows *lie, uint32_t count)
+{
+    size_t row_bytes = entry->bytes / message->source->model->chunks[entry->chunk].rows;
+    TRY(take_block(message));
+    uint8_t *left = message->block->data + message->block_bytes;
+    entry->sparse = true;
+    entry->row_count = count;
+    entry->rows = message->rows + message->row_count;
+    entry->bytes = count * (uint32_t)row_bytes;
+    for (uint32_t i = 0; i < count; i++)
+        memmove(left + i * row_bytes, lie->block->data + lie->offset + entry->rows[i] * lie->stride,
+                row_bytes);
+    message->row_count += count;
+    if (count > 0)
+        add_part(message, &(struct rpc_part){message->block, message->block_bytes, entry->bytes});
+    message->block_bytes += entry->bytes;
+    return ERR_OK;
+}
+
+/* All of the chunk's rows. */
+static void add_chunk(struct push_message *message, const struct push_entry *entry,
+                      const struct executor_rows *lie)
+{
+    uint32_t rows = message->source->model->chunks[entry->chunk].rows;
+    struct rpc_part row = {lie->block, lie->offset, entry->bytes / rows};
+    for (uint32_t i = 0; i < rows; i++, row.offset += lie->stride)
+        add_part(message, &row);
+    if (lie->block == message->block)
+        message->block_bytes += entry->bytes;
+}
+
+static enum err add_entry(struct push_message *message, struct push_entry *entry)
 {
     const struct model *model = message->source->model;
     const struct model_chunk *chunk = &model->chunks[entry->chunk];
-    size_t row_bytes = entry->bytes / chunk->rows;
-    uint8_t *bytes = message->payload->data + message->bytes;
-    uint32_t *rows = message->rows + message->row_count;
-    if (chunk->parameter == model->loss_parameter ||
-        chunk->rows / ROWS_SHARE > ROWS_MAX - message->row_count)
-        return;
-    uint32_t count = push_rows(bytes, chunk->rows, row_bytes, rows);
-    if (count == UINT32_MAX)
-        return;
-    for (uint32_t i = 0; i < count; i++)
-        memmove(bytes + i * row_bytes, bytes + rows[i] * row_bytes, row_bytes);
-    message->row_count += count;
-    entry->sparse = true;
-    entry->row_count = count;
-    entry->rows = rows;
-    entry->bytes = count * (uint32_t)row_bytes;
+    struct executor_rows lie;
+    TRY(find_chunk(message, entry, &lie));
+    uint32_t count = UINT32_MAX;
+    if (message->sparse && chunk->parameter != model->loss_parameter &&
+        chunk->rows / ROWS_SHARE <= ROWS_MAX - message->row_count)
+        count = push_rows(&(struct push_rows){.first = lie.block->data + lie.offset,
+                                              .count = chunk->rows,
+                                              .bytes = entry->bytes / chunk->rows,
+                                              .stride = lie.stride},
+                          message->rows + message->row_count);
+    if (count != UINT32_MAX)
+        return add_rows(message, entry, &lie, count);
+    add_chunk(message, entry, &lie);
+    return ERR_OK;
 }
 
 /* All of the push's entries. */
-static enum err encode_all(struct push_message *message, bool sparse)
+static enum err add_all(struct push_message *message)
 {
-    for (uint32_t i = 0; i < message->entry_count; i++) {
-        encode_entry(message, &message->entries[i]);
-        if (sparse)
-            leave_rows(message, &message->entries[i]);
-        message->bytes += message->entries[i].bytes;
-    }
+    for (uint32_t i = 0; i < message->entry_count; i++)
+        TRY(add_entry(message, &message->entries[i]));
     return executor_encoded(message->source->executor);
 }
 
@@ -136,17 +219,16 @@ enum err push_send(const struct push_source *source, const struct push_stream *t
     arena_init(&arena, ARENA_BYTES_MAX);
     TRY(message_init(&message, source, to, push, &arena));
     struct to_shard sent = {.kind = TO_SHARD_PUSH, .push = *push};
-    enum err err = encode_all(&message, to->sparse);
+    enum err err = add_all(&message);
     sent.push.entries = message.entries;
     sent.payload_bytes = message.bytes;
-    struct rpc_part part = {message.payload, 0, message.bytes};
     if (err == ERR_OK)
         err = wire_encode_to_shard(&sent, &header);
     if (err == ERR_OK)
-        err = rpc_stream_send(to->stream, RPC_NORMAL, &header, &part, message.bytes > 0 ? 1 : 0);
+        err = rpc_stream_send(to->stream, RPC_NORMAL, &header, message.parts, message.part_count);
     else
         buf_release(&header);
-    counted_unref(message.payload); /* the stream holds its own */
+    counted_unref(message.block); /* the stream holds its own */
     if (err == ERR_OK)
         *ret_bytes = message.bytes;
     return err;

@@ -1,8 +1,9 @@
-/* Gradients on their way out: encoded chunk by chunk into one counted payload, never copied again.
+/* Gradients on their way out: sent from where a CPU has computed them (executor_lend()), or encoded
+ * chunk by chunk into one block, and never copied again.
  *
  * Of a chunk of which fewer than one row in eight has a bit that is not 0, those rows travel, where
- * the server takes that: most of an embedding's gradient is zeros. It is looked for in what was
- * encoded, so it is the same for every backend, and what arrives has the same bits (-0 travels). */
+ * the server takes that: most of an embedding's gradient is zeros. It is looked for in what would
+ * travel, so it is the same for every backend, and what arrives has the same bits (-0 travels). */
 #ifndef ROOST_WORKER_PUSH_H
 #define ROOST_WORKER_PUSH_H
 
@@ -29,8 +30,15 @@ struct push_stream {
 enum err push_send(const struct push_source *source, const struct push_stream *to,
                    const struct push *push, size_t *ret_bytes) MUST_USE;
 
-/* The rows, of `row_bytes` each, that have a bit which is not 0, in ret_rows (rows / 8): how many.
- * UINT32_MAX: not fewer than one row in eight. */
-uint32_t push_rows(const uint8_t *bytes, uint32_t rows, size_t row_bytes, uint32_t *ret_rows);
+/* Rows of so many bytes each, `stride` bytes one behind another. */
+struct push_rows {
+    const uint8_t *first;
+    uint32_t count;
+    size_t bytes, stride;
+};
+
+/* Which of the rows have a bit that is not 0, in ret_rows (count / 8): how many. UINT32_MAX: not
+ * fewer than one row in eight. */
+uint32_t push_rows(const struct push_rows *rows, uint32_t *ret_rows);
 
 #endif

@@ -30,6 +30,7 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
                    ? ERR_OK
                    : reason_set(&worker->failure, ERR_SPEC_DIFFERS, "another run was started");
     struct worker_run_options options = {
+        .pool = rpc_loop_pool(worker->loop),
         .memory_bytes = worker->config->memory_bytes,
         .act_ms = worker->config->act_ms,
         .backend = worker->config->backend,

@@ -107,6 +107,7 @@ static enum err open_executors(struct worker_run *run, const struct place *place
         .mesh = run->mesh.places > 1 ? &run->mesh : NULL,
         .place = place->stage,
         .memory_max = run->memory_bytes / lanes,
+        .pool = run->pool,
     };
     if (place->ranks > 1)
         TRY(pieces_share(&run->model, place->rank, place->ranks, &run->share));
@@ -134,6 +135,7 @@ static enum err open_all(const struct describe_reply *description,
     struct slice text = {(const uint8_t *)description->spec, strlen(description->spec)};
     run->number = description->run;
     run->act_ms = options->act_ms;
+    run->pool = options->pool;
     TRY(spec_parse(text, "the run's spec", NULL, &run->spec, reason));
     TRY(model_init(&run->model, &run->spec.model, reason));
     run->mesh = mesh_of(&run->spec);

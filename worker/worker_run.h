@@ -16,6 +16,7 @@ struct worker_run_options {
     enum kernels_backend backend;
     const char *data_path;       /* overrides the spec's; NULL: the spec's */
     struct rpc_channel *channel; /* to the coordinator, for served samples */
+    struct shared_pool *pool;    /* of what is sent; NULL: there is none */
     uint64_t memory_bytes;       /* of the host, that a place may take; 0: not known */
     uint32_t act_ms;             /* that acts are made to take (worker_config.h) */
     const struct logger *logger;
@@ -31,6 +32,7 @@ struct worker_run {
     struct data *data; /* NULL: served */
     struct samples samples;
     struct mesh mesh;
+    struct shared_pool *pool;
     uint64_t memory_bytes; /* of the device, likewise */
     uint32_t act_ms;       /* likewise */
     uint32_t lanes;        /* tickets that are computed at a time, at most */

@@ -12,49 +12,80 @@ static void broadcast_rows(float *out, const float *bias, int64_t N, int64_t O)
  * A product with one row reads each weight once, which GEMM copies into its own order first. Not by
  * GEMV: what OpenBLAS's gives depends on where the arrays lie, in some shapes. */
 
-/* The products of `a` and `b`, summed in four sums of their own. */
-static float dot(const float *a, const float *b, int64_t n)
+/* So many rows of the weights at a time, or one: each is read from memory in a stream of its own. */
+enum { STREAMS = 4 };
+
+/* out (rows) = weight (rows,I) times inp (I) */
+static inline __attribute__((always_inline)) void multiply(float *out, const float *weight,
+                                                           const float *inp, int64_t I, int rows)
 {
-    enum { SUMS = 4 };
-    vec sums[SUMS] = {vec_zero(), vec_zero(), vec_zero(), vec_zero()};
-    int64_t i = 0;
-    for (; n - i >= SUMS * LANES; i += SUMS * LANES)
-        for (int s = 0; s < SUMS; s++)
-            sums[s] = vec_fma(vec_load(a + i + s * LANES, LANES),
-                              vec_load(b + i + s * LANES, LANES), sums[s]);
-    for (; i < n; i += LANES)
-        sums[0] = vec_fma(vec_load(a + i, n - i), vec_load(b + i, n - i), sums[0]);
-    return vec_sum(vec_add(vec_add(sums[0], sums[1]), vec_add(sums[2], sums[3])));
+    vec sums[STREAMS];
+    for (int row = 0; row < rows; row++)
+        sums[row] = vec_zero();
+    for (int64_t i = 0; i < I; i += LANES)
+        for (int row = 0; row < rows; row++)
+            sums[row] =
+                vec_fma(vec_load(weight + row * I + i, I - i), vec_load(inp + i, I - i), sums[row]);
+    for (int row = 0; row < rows; row++)
+        out[row] = vec_sum(sums[row]);
 }
 
 static void row_forward(float *out, const float *inp, const float *weight, const float *bias,
                         int64_t I, int64_t O)
 {
-    for (int64_t o = 0; o < O; o++)
-        out[o] = (bias ? bias[o] : 0) + dot(weight + o * I, inp, I);
+    int64_t o = 0;
+    for (; O - o >= STREAMS; o += STREAMS)
+        multiply(out + o, weight + o * I, inp, I, STREAMS);
+    for (; o < O; o++)
+        multiply(out + o, weight + o * I, inp, I, 1);
+    for (o = 0; bias && o < O; o++)
+        out[o] += bias[o];
 }
 
-/* y += a * x */
-static void add_scaled(float *y, float a, const float *x, int64_t n)
+/* dinp (I) += dout (rows) times weight (rows,I), row after row */
+static inline __attribute__((always_inline)) void
+multiply_back(float *dinp, const float *dout, const float *weight, int64_t I, int rows)
 {
-    for (int64_t i = 0; i < n; i += LANES)
-        vec_store(y + i, vec_fma(vec_set(a), vec_load(x + i, n - i), vec_load(y + i, n - i)),
-                  n - i);
+    for (int64_t i = 0; i < I; i += LANES) {
+        vec sum = vec_load(dinp + i, I - i);
+        for (int row = 0; row < rows; row++)
+            sum = vec_fma(vec_set(dout[row]), vec_load(weight + row * I + i, I - i), sum);
+        vec_store(dinp + i, sum, I - i);
+    }
 }
 
 static void row_backward_input(float *dinp, const float *dout, const float *weight, int64_t I,
                                int64_t O)
 {
+    int64_t o = 0;
     memset(dinp, 0, (size_t)I * sizeof *dinp);
-    for (int64_t o = 0; o < O; o++)
-        add_scaled(dinp, dout[o], weight + o * I, I);
+    for (; O - o >= STREAMS; o += STREAMS)
+        multiply_back(dinp, dout + o, weight + o * I, I, STREAMS);
+    for (; o < O; o++)
+        multiply_back(dinp, dout + o, weight + o * I, I, 1);
+}
+
+/* dweight (rows,I) += dout (rows) times inp (I) */
+static inline __attribute__((always_inline)) void
+add_products(float *dweight, const float *dout, const float *inp, int64_t I, int rows)
+{
+    for (int64_t i = 0; i < I; i += LANES)
+        for (int row = 0; row < rows; row++) {
+            float *sum = dweight + row * I + i;
+            vec_store(sum,
+                      vec_fma(vec_set(dout[row]), vec_load(inp + i, I - i), vec_load(sum, I - i)),
+                      I - i);
+        }
 }
 
 static void row_backward_weight(float *dweight, const float *dout, const float *inp, int64_t I,
                                 int64_t O)
 {
-    for (int64_t o = 0; o < O; o++)
-        add_scaled(dweight + o * I, dout[o], inp, I);
+    int64_t o = 0;
+    for (; O - o >= STREAMS; o += STREAMS)
+        add_products(dweight + o * I, dout + o, inp, I, STREAMS);
+    for (; o < O; o++)
+        add_products(dweight + o * I, dout + o, inp, I, 1);
 }
 
 /* -- any number of rows ---------------------------------------------------------------------------

@@ -16,6 +16,8 @@ import tempfile
 import time
 import traceback
 
+import stacks
+
 BUILD = os.environ.get("TEST_BUILD", os.path.abspath("build"))
 SCRATCH = os.environ.get("TEST_DIR") or tempfile.mkdtemp(prefix="roost-test-")
 QUICK = bool(os.environ.get("TEST_QUICK"))
@@ -85,11 +87,19 @@ def fresh(name):
 
 def run(*command, timeout=120, ok=True, env=None):
     """Runs to its end; with `ok` its exit code must be 0."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True,
-                          timeout=timeout, check=False, env={**os.environ, **(env or {})})
-    if ok and done.returncode != 0:
-        raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    return done
+    words = [str(part) for part in command]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, **(env or {})}) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            where = stacks.stacks(process.pid)
+            stacks.kill_family(process.pid)
+            out, err = process.communicate()
+            raise Failed(f"{' '.join(words)} did not end in {timeout} s\n{out}{err}{where}") from None
+    if ok and process.returncode != 0:
+        raise Failed(f"{' '.join(words)} ended with {process.returncode}\n{out}{err}")
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 def check_full_disk(*command):

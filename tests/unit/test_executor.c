@@ -476,6 +476,31 @@ TEST_F(chunks_come_out_as_they_went_in, executor, .settings = fixture_gpt())
     }
 }
 
+/* Whoever sends them has a reference. */
+TEST_F(gradients_that_are_still_read_stay_as_they_are, executor, .settings = fixture_gpt())
+{
+    struct executor_rows lie, next;
+    enum { PARAMETER = 1 }; /* positions: each has a gradient */
+    uint32_t chunk = f->model.parameters[PARAMETER].chunk_first;
+    size_t bytes = f->model.chunks[chunk].cols * sizeof(float); /* of its first row */
+    scoped(free_scoped) uint8_t *copy = malloc(bytes);
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 0));
+    assert_true(executor_lend(f->executor, chunk, 0, &lie));
+    assert_ptr_equal(lie.block->data + lie.offset, executor_gradient(f->executor, PARAMETER, 0));
+    memcpy(copy, lie.block->data + lie.offset, bytes);
+    struct counted *read = counted_ref(lie.block);
+    fixture_run(f, f->executor, fixture_ticket(0, 1, 0));
+    assert_true(executor_lend(f->executor, chunk, 0, &next));
+    assert_ptr_not_equal(next.block, read);
+    assert_ptr_equal(next.block->data + next.offset, executor_gradient(f->executor, PARAMETER, 0));
+    assert_memory_equal(read->data + lie.offset, copy, bytes);
+    assert_memory_not_equal(next.block->data + next.offset, copy, bytes);
+    counted_unref(read);
+    fixture_run(f, f->executor, fixture_ticket(0, 2, 0)); /* nobody reads them */
+    assert_true(executor_lend(f->executor, chunk, 0, &lie));
+    assert_ptr_equal(lie.block, next.block);
+}
+
 /* ---- memory ---- */
 
 struct counting {
@@ -513,7 +538,8 @@ TEST_F(device_memory_is_taken_at_the_start_and_is_what_the_ledger_says, executor
     f->k = &counting.k;
     struct executor *executor = fixture_executor(f, 8);
     uint32_t calls = counting.calls;
-    assert_true(counting.bytes == executor_memory(executor).total);
+    const struct executor_memory memory = executor_memory(executor);
+    assert_true(counting.bytes == memory.total - memory.gradients); /* which are of the pool */
     fixture_run(f, executor, fixture_ticket(0, 3, 0));
     assert_int_equal(counting.calls, calls);
     f->k = k;

@@ -7,6 +7,7 @@
 
 /* The newest message that was sent. */
 static struct buf sent;
+static const struct counted *sent_block; /* of its last part */
 
 enum err __wrap_rpc_stream_send(struct rpc_stream *stream, enum rpc_priority priority,
                                 struct buf *take_header, const struct rpc_part *parts,
@@ -18,6 +19,7 @@ enum err __wrap_rpc_stream_send(struct rpc_stream *stream, enum rpc_priority pri
     (void)stream, (void)priority;
     buf_clear(&sent);
     sent = *take_header;
+    sent_block = part_count > 0 ? parts[part_count - 1].counted : NULL;
     for (size_t i = 0; i < part_count; i++)
         assert_int_equal(
             buf_append(&sent, parts[i].counted->data + parts[i].offset, parts[i].bytes), ERR_OK);
@@ -107,6 +109,58 @@ TEST_F(what_arrives_are_the_gradients_bits, executor, .settings = wordy(fixture_
     assert_int_equal(check_all(&source, true, CODEC_BF16), spared / 2);
 }
 
+/* In chunks as wide as their parameters. */
+static struct spec_model whole_rows(struct spec_model settings)
+{
+    settings.tensor_max = 1;
+    return settings;
+}
+
+TEST_F(what_is_long_is_sent_from_where_it_was_computed, executor,
+       .settings = whole_rows(wordy(fixture_gpt())))
+{
+    const struct push_source source = {f->executor, NULL, &f->model};
+    struct executor_rows lie;
+    size_t lent = 0;
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
+    for (uint32_t chunk = 0; chunk < f->model.chunks_count; chunk++) {
+        bool is_long = blocks_bytes(&f->model, chunk, CODEC_FP32) >= 16 << 10;
+        check_one(&source, false, chunk, 0, CODEC_FP32);
+        assert_true(executor_lend(f->executor, chunk, 0, &lie));
+        assert_int_equal(sent_block == lie.block, is_long);
+        lent += is_long;
+        check_one(&source, false, chunk, 0, CODEC_BF16);
+        assert_ptr_not_equal(sent_block, lie.block);
+    }
+    assert_true(lent > 0);
+}
+
+/* Chunks as wide as half of their parameters: rows of 2 KiB and more are lent one by one. */
+static struct spec_model wide(struct spec_model settings)
+{
+    settings.sizes[settings.sizes_count] = settings.sizes[settings.sizes_count - 1];
+    settings.sizes[2] = settings.sizes[3] =
+        1024; /* the odd one, which is not cut in narrow columns */
+    settings.sizes_count++;
+    return settings;
+}
+
+TEST_F(long_rows_are_sent_from_where_they_were_computed, executor, .settings = wide(fixture_mlp()))
+{
+    const struct push_source source = {f->executor, NULL, &f->model};
+    struct executor_rows lie;
+    size_t rows = 0;
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
+    for (uint32_t chunk = 0; chunk < f->model.chunks_count; chunk++) {
+        size_t row_bytes = blocks_bytes(&f->model, chunk, CODEC_FP32) / f->model.chunks[chunk].rows;
+        check_one(&source, false, chunk, 0, CODEC_FP32);
+        assert_true(executor_lend(f->executor, chunk, 0, &lie));
+        if (lie.stride > row_bytes && sent_block == lie.block)
+            rows += f->model.chunks[chunk].rows;
+    }
+    assert_true(rows > 0);
+}
+
 TEST_F(an_embedding_that_is_not_tied_is_as_sparse_in_async, executor,
        .settings = wordy(fixture_llama()))
 {
@@ -141,20 +195,32 @@ TEST(fewer_than_one_row_in_eight_travel_alone)
 {
     enum { ROWS = 32, COLS = 5 };
     float values[ROWS][COLS] = {0};
-    const uint8_t *bytes = (const uint8_t *)values;
+    struct push_rows all = {.first = (const uint8_t *)values,
+                            .count = ROWS,
+                            .bytes = sizeof values[0],
+                            .stride = sizeof values[0]};
     uint32_t rows[ROWS / 8];
-    assert_int_equal(push_rows(bytes, ROWS, sizeof values[0], rows), 0);
+    assert_int_equal(push_rows(&all, rows), 0);
     values[31][4] = -0.0F; /* a bit that is not 0 */
     values[0][0] = 1;
     memset(values[7], 0xff, sizeof values[7]); /* all bytes alike, and not 0 */
-    assert_int_equal(push_rows(bytes, ROWS, sizeof values[0], rows), 3);
+    assert_int_equal(push_rows(&all, rows), 3);
     assert_int_equal(rows[0], 0);
     assert_int_equal(rows[1], 7);
     assert_int_equal(rows[2], 31);
-    assert_int_equal(push_rows(bytes, ROWS - 8, sizeof values[0], rows), 2);
-    assert_int_equal(push_rows(bytes, 16, sizeof values[0], rows), UINT32_MAX);
+    struct push_rows some = all;
+    some.bytes -= sizeof values[0][4];
+    assert_int_equal(push_rows(&some, rows), 2); /* the last column is not of them */
+    some = all;
+    some.count = ROWS - 8;
+    assert_int_equal(push_rows(&some, rows), 2);
+    some.count = 16;
+    assert_int_equal(push_rows(&some, rows), UINT32_MAX);
     values[8][4] = 1;
-    assert_int_equal(push_rows(bytes, ROWS, sizeof values[0], rows), UINT32_MAX);
-    assert_int_equal(push_rows(bytes + sizeof values[0], 6, sizeof values[0], rows), 0);
-    assert_int_equal(push_rows(bytes, 7, sizeof values[0], rows), UINT32_MAX);
+    assert_int_equal(push_rows(&all, rows), UINT32_MAX);
+    some.count = 7;
+    assert_int_equal(push_rows(&some, rows), UINT32_MAX);
+    some.first += sizeof values[0];
+    some.count = 6;
+    assert_int_equal(push_rows(&some, rows), 0);
 }
