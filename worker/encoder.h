@@ -33,7 +33,7 @@ void encoder_free(struct encoder *encoder);
 /* Copies the job, takes a reference to its stream. The executor's gradients may be read until
  * encoder_drain(). ERR_NOMEM. */
 enum err encoder_push(struct encoder *encoder, const struct encoder_job *job) MUST_USE;
-/* Waits until all was sent: then gradients may be overwritten. */
+/* Waits until all was sent: then the next run may begin. */
 void encoder_drain(struct encoder *encoder);
 
 /* Who else reads gradients meanwhile (an executor reads one thing at a time). */

@@ -140,9 +140,10 @@ static enum err find_chunk(struct push_message *message, const struct push_entry
 /* Behind the others; as one with the last, where it follows that in memory. */
 static void add_part(struct push_message *message, const struct rpc_part *part)
 {
-    struct rpc_part *last = message->parts + message->part_count - 1;
+    struct rpc_part *last =
+        message->part_count > 0 ? &message->parts[message->part_count - 1] : NULL;
     message->bytes += part->bytes;
-    if (message->part_count > 0 && last->counted == part->counted &&
+    if (last != NULL && last->counted == part->counted &&
         last->offset + last->bytes == part->offset)
         last->bytes += part->bytes;
     else
