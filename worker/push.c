@@ -8,7 +8,7 @@
 
 enum {
     LEND_BYTES_MIN = 16 << 10,    /* of a chunk: less is copied sooner than lent; */
-    LEND_ROW_BYTES_MIN = 2 << 10, /* and of its rows, where they lie apart */
+    LEND_ROW_BYTES_MIN = 4 << 10, /* and of its rows, where they lie apart */
     ROWS_SHARE = 8,               /* fewer than one row in so many travel alone */
     /* Rows that one message names: three bytes of its header each, at most. Gradients of rows that
      * are much shorter than an embedding's would have more; they travel whole then. */

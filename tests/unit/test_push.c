@@ -135,12 +135,11 @@ TEST_F(what_is_long_is_sent_from_where_it_was_computed, executor,
     assert_true(lent > 0);
 }
 
-/* Chunks as wide as half of their parameters: rows of 2 KiB and more are lent one by one. */
+/* Chunks as wide as half of their parameters: rows of 4 KiB and more are lent one by one. */
 static struct spec_model wide(struct spec_model settings)
 {
     settings.sizes[settings.sizes_count] = settings.sizes[settings.sizes_count - 1];
-    settings.sizes[2] = settings.sizes[3] =
-        1024; /* the odd one, which is not cut in narrow columns */
+    settings.sizes[2] = settings.sizes[3] = 2048; /* an odd linear: not cut in narrow columns */
     settings.sizes_count++;
     return settings;
 }
