@@ -290,7 +290,7 @@ void worker_compute_begin(struct worker *worker, uint32_t number, const struct t
 {
     struct worker_lane *lane = &worker->lanes[number];
     const struct worker_task task = {*ticket, *place, worker->member, worker->secret};
-    encoder_drain(worker->encoder); /* what was pushed of an earlier ticket is on its way */
+    encoder_drain(worker->encoder); /* what was pushed of an earlier ticket is read no more */
     units_reset(lane);
     lane->replicated = 0;
     worker->ticket_ms = worker_now_ms();
