@@ -166,10 +166,12 @@ void stream_line_ended(struct rpc_stream *stream)
 
 void stream_line_over(struct rpc_stream *stream)
 {
+    rpc_stream_ref(stream); /* once it is due, the line's thread may close it before it is kicked */
     thread_lock(&stream->lock);
     stream->close_due = true;
     thread_unlock(&stream->lock);
     line_kick(&stream->line);
+    rpc_stream_unref(stream);
 }
 
 /* ---- the line's thread: events ---- */
