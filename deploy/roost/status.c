@@ -192,13 +192,14 @@ static void print_unreachable(const struct unreachable_status *pair)
            pair->apart ? " twice: they are not put side by side" : "");
 }
 
+/* The daemon knows of a step what it has decided since its start. */
 static void print_run(const struct status_reply *status)
 {
-    printf("run %" PRIu64 "  generation %" PRIu64 "  step %" PRIu64 " of %" PRIu64
-           "  loss %.4f  lr %.3g  norm %.3g\n",
-           status->run, status->generation, status->step, status->steps, status->loss, status->lr,
-           status->norm);
-    printf("newest checkpoint: generation %" PRIu64 " version %" PRIu64 "%s%s\n",
+    printf("run %" PRIu64 "  generation %" PRIu64 "  step %" PRIu64 " of %" PRIu64, status->run,
+           status->generation, status->step, status->steps);
+    if (status->samples_here > 0)
+        printf("  loss %.4f  lr %.3g  norm %.3g", status->loss, status->lr, status->norm);
+    printf("\nnewest checkpoint: generation %" PRIu64 " version %" PRIu64 "%s%s\n",
            status->cut.generation, status->cut.version, status->cut_state[0] != 0 ? ", " : "",
            status->cut_state);
 }

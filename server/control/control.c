@@ -331,6 +331,15 @@ static enum err continue_stored(struct control *control, uint64_t now_ns, struct
     return start_stored(control, now_ns, run, &past, reason);
 }
 
+/* Who watched a run while the daemon was started again asks how it ended. */
+static void recall_ended(struct control *control)
+{
+    struct reason reason = {0};
+    if (control_run_ended(control->config.store, &control->ended, &reason) != ERR_OK)
+        log_warning(control->config.logger, "the newest run does not read",
+                    log_text("reason", reason.text), log_text("next", "say nothing of it"));
+}
+
 void control_continue(struct control *control, uint64_t now_ns)
 {
     scoped(store_run_release) struct store_run stored = {0};
@@ -340,8 +349,10 @@ void control_continue(struct control *control, uint64_t now_ns)
         return;
     enum err err = store_find_active_run(control->config.store, &stored, &reason);
     coordinator_expect_run(control->coordinator, err != ERR_NOT_FOUND);
-    if (err == ERR_NOT_FOUND)
+    if (err == ERR_NOT_FOUND) {
+        recall_ended(control);
         return;
+    }
     uint64_t number = stored.run;
     if (err == ERR_OK)
         err = continue_stored(control, now_ns, &stored, &reason);
@@ -491,6 +502,7 @@ static struct replies_facts facts_of(const struct control *control, uint64_t now
     return (struct replies_facts){
         .coordinator = control->coordinator,
         .run = control->run,
+        .ended = &control->ended,
         .connections = &control->connections,
         .costs = &control->costs,
         .local_link = control->local_link,

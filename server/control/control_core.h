@@ -30,6 +30,7 @@ struct control {
     uint64_t local_link;
     int64_t certificate_ends_s; /* this daemon's; 0: none */
     struct control_run *run;    /* NULL: none yet */
+    struct control_ended ended; /* meanwhile: of an earlier start */
     struct record record;
     struct order_log order;  /* ssp */
     struct file_claim claim; /* shared: the run of this directory goes on (roost checkpoint) */

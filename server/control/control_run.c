@@ -180,6 +180,30 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
     return err;
 }
 
+enum err control_run_ended(struct store *store, struct control_ended *ret_ended,
+                           struct reason *reason)
+{
+    scoped(store_run_release) struct store_run stored = {0};
+    struct coordinator_past past;
+    struct spec spec;
+    bool chosen;
+    enum err err = store_find_newest_run(store, &stored, reason);
+    *ret_ended = (struct control_ended){0};
+    if (err == ERR_NOT_FOUND)
+        return ERR_OK;
+    TRY(err);
+    TRY(spec_parse((struct slice){(const uint8_t *)stored.spec, strlen(stored.spec)},
+                   "the stored spec", NULL, &spec, reason));
+    TRY(control_run_past(store, &stored, &past, &chosen, reason));
+    *ret_ended = (struct control_ended){.run = stored.run,
+                                        .state = stored.state,
+                                        .steps = spec.train.steps,
+                                        .cut = past.cut.name,
+                                        .samples = past.cut.counters.samples};
+    snprintf(ret_ended->reason, sizeof ret_ended->reason, "%s", stored.reason);
+    return ERR_OK;
+}
+
 /* The newest whole cut of the directory as facts, for a run that this store does not know. */
 static enum err adopt(const struct control_wish *wish, struct store_run *stored,
                       struct coordinator_past *past, struct reason *reason)

@@ -36,6 +36,18 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
                           struct coordinator_past *ret_past, bool *ret_chosen,
                           struct reason *reason) MUST_USE;
 
+/* The store's newest run, of a store that has no active one: what there is to say of it. */
+struct control_ended {
+    uint64_t run; /* 0: there is none */
+    enum run_state state;
+    char reason[COORDINATOR_TEXT_BYTES];
+    uint64_t steps;
+    struct cut_name cut; /* generation 0: none */
+    uint64_t samples;    /* that led to it */
+};
+enum err control_run_ended(struct store *store, struct control_ended *ret_ended,
+                           struct reason *reason) MUST_USE;
+
 /* The run that an operator asks for, not stored yet, or stored and now changed.
  * ERR_EXISTS: the directory has a run, and resume was not asked for. ERR_NOT_FOUND: nothing to
  * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. ERR_SEARCHING: ask again. */

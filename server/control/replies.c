@@ -236,10 +236,28 @@ static void status_traffic(const struct replies_facts *facts, struct status_repl
     }
 }
 
-static enum err status(const struct replies_facts *facts, struct call *call, struct buf *response)
+/* A coordinator without a run says what its store has of the newest one. */
+static struct coordinator_status status_now(const struct replies_facts *facts)
 {
+    const struct control_ended *ended = facts->ended;
     struct coordinator_status now;
     coordinator_status(facts->coordinator, &now);
+    if (now.state != RUN_NONE || ended->run == 0)
+        return now;
+    now.run = ended->run;
+    now.state = ended->state;
+    now.steps = ended->steps;
+    now.cut = ended->cut;
+    now.version = ended->cut.version;
+    now.generation = ended->cut.generation;
+    now.counters.samples = ended->samples;
+    snprintf(now.reason, sizeof now.reason, "%s", ended->reason);
+    return now;
+}
+
+static enum err status(const struct replies_facts *facts, struct call *call, struct buf *response)
+{
+    const struct coordinator_status now = status_now(facts);
     struct status_reply reply = {
         .state = now.state,
         .reason = now.reason,

@@ -10,6 +10,7 @@
 struct replies_facts {
     const struct coordinator *coordinator;
     const struct control_run *run; /* NULL: none */
+    const struct control_ended *ended;
     const struct connections *connections;
     const struct costs *costs;
     uint64_t local_link; /* of the coordinator's own server, which has no connection … */

@@ -113,6 +113,9 @@ enum err store_find_run(struct store *store, const char *directory, struct store
                         struct reason *reason) MUST_USE;
 enum err store_find_active_run(struct store *store, struct store_run *ret_run,
                                struct reason *reason) MUST_USE;
+/* The newest, whatever its state. */
+enum err store_find_newest_run(struct store *store, struct store_run *ret_run,
+                               struct reason *reason) MUST_USE;
 /* What the coordinator goes on from: the generation, and the run's fingerprint, convictions and
  * newest cut (generation 0: none). */
 enum err store_get_past(struct store *store, uint64_t run, struct coordinator_past *ret_past,

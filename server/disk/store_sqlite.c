@@ -593,6 +593,13 @@ enum err store_find_active_run(struct store *store, struct store_run *ret_run,
                     "is active", ret_run, reason);
 }
 
+enum err store_find_newest_run(struct store *store, struct store_run *ret_run,
+                               struct reason *reason)
+{
+    return find_run(store, "SELECT * FROM runs ORDER BY run DESC LIMIT 1", (struct value[]){{0}},
+                    "at all", ret_run, reason);
+}
+
 /* ---- cuts ---- */
 
 static enum err prune_cuts(struct store *store, uint64_t run, uint32_t keep, struct reason *reason)

@@ -318,15 +318,9 @@ enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, str
     return ERR_OK;
 }
 
-enum err store_find_active_run(struct store *store, struct store_run *ret_run,
-                               struct reason *reason)
+static void read_run(struct store_run *ret_run)
 {
     const struct sim *sim = world.sim;
-    (void)store;
-    if (life_acts())
-        TRY(there(reason));
-    if (sim->store.state > RUN_TRAINING)
-        return reason_set(reason, ERR_NOT_FOUND, "no run is active");
     *ret_run = (struct store_run){.run = RUN,
                                   .directory = strdup(SIM_RUN),
                                   .spec = strdup("the scenario's"),
@@ -338,6 +332,28 @@ enum err store_find_active_run(struct store *store, struct store_run *ret_run,
                                   .has_fingerprint = sim->store.past.has_fingerprint};
     check(ret_run->directory != NULL && ret_run->spec != NULL && ret_run->restore != NULL);
     memcpy(ret_run->fingerprint, sim->store.past.fingerprint, sizeof ret_run->fingerprint);
+}
+
+enum err store_find_active_run(struct store *store, struct store_run *ret_run,
+                               struct reason *reason)
+{
+    const struct sim *sim = world.sim;
+    (void)store;
+    if (life_acts())
+        TRY(there(reason));
+    if (sim->store.state > RUN_TRAINING)
+        return reason_set(reason, ERR_NOT_FOUND, "no run is active");
+    read_run(ret_run);
+    return ERR_OK;
+}
+
+enum err store_find_newest_run(struct store *store, struct store_run *ret_run,
+                               struct reason *reason)
+{
+    (void)store;
+    if (life_acts())
+        TRY(there(reason));
+    read_run(ret_run);
     return ERR_OK;
 }
 

@@ -159,6 +159,29 @@ TEST_F(p7_a_successor_stops_the_run_when_its_operator_was_told_so, control, .tra
     assert_true(store_has_active_run(f));
 }
 
+TEST_F(a_daemon_that_starts_after_the_end_says_how_the_run_ended, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    scoped(store_run_release) struct store_run active = {0};
+    uint64_t term;
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    control_free(f->control);
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    assert_int_equal(store_put_state(f->store, term, active.run, RUN_FAILED, "no luck", NULL),
+                     ERR_OK);
+    open_office(f);
+    assert_int_equal(status(f, &arena).state, RUN_NONE);
+    control_continue(f->control, f->now_ns);
+    struct status_reply now = status(f, &arena);
+    assert_int_equal(now.state, RUN_FAILED);
+    assert_string_equal(now.reason, "no luck");
+    assert_int_equal(now.run, active.run);
+    assert_int_equal(now.steps, 10);
+    assert_int_equal(now.cut.generation, f->shards.generation);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_int_equal(status(f, &arena).state, RUN_STARTING);
+}
+
 TEST_F(p7_a_stop_that_the_store_refuses_is_not_acknowledged, control, .trains = true)
 {
     uint64_t term;

@@ -209,6 +209,7 @@ TEST_F(the_active_run_is_the_newest_that_has_not_ended, store)
 {
     struct store_run run;
     assert_int_equal(store_find_active_run(f->store, &run, NULL), ERR_NOT_FOUND);
+    assert_int_equal(store_find_newest_run(f->store, &run, NULL), ERR_NOT_FOUND);
     uint64_t first = add_run(f, "a"), second = add_run(f, "b");
     assert_int_equal(store_put_state(f->store, f->term, first, RUN_ENDED, "", NULL), ERR_OK);
     assert_int_equal(store_put_state(f->store, f->term, second, RUN_TRAINING, "", NULL), ERR_OK);
@@ -220,6 +221,9 @@ TEST_F(the_active_run_is_the_newest_that_has_not_ended, store)
     assert_int_equal(store_find_active_run(f->store, &run, NULL), ERR_NOT_FOUND);
     assert_int_equal(store_find_run(f->store, "b", &run, NULL), ERR_OK);
     assert_string_equal(run.reason, "no space");
+    store_run_release(&run);
+    assert_int_equal(store_find_newest_run(f->store, &run, NULL), ERR_OK);
+    assert_int_equal(run.run, second);
     store_run_release(&run);
     assert_int_equal(store_put_state(f->store, f->term, 77, RUN_FAILED, "", NULL), ERR_NOT_FOUND);
 }
