@@ -153,6 +153,10 @@ def wait_for(condition, what, seconds=60, pause=lambda: time.sleep(0.02), state=
     return seen
 
 
+# Signals of a process that ended by an error of its own: what else went wrong follows from that.
+CRASHES = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+
+
 class Process:
     """A daemon or worker with its log; ended with the test."""
 
@@ -181,8 +185,10 @@ class Process:
         return self
 
     def __exit__(self, *_):
+        ended = self.popen.poll()
         self.kill()
         self.popen.wait()
+        check(ended is None or -ended not in CRASHES, f"{self.name} crashed with {ended}\n{self.log()[-4000:]}")
 
 
 class MemoryLimit:
@@ -263,8 +269,9 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
-        for process in self.workers + self.servers:
-            process.__exit__()
+        with contextlib.ExitStack() as stack:  # all of them end, whatever is found of one
+            for process in self.servers + self.workers:
+                stack.push(process)
 
     def roost(self, command, *arguments, ok=True, certs=None, timeout=120):
         return run(ROOST, command, "--cluster", self.addresses[0], *self.security(certs), *arguments,
