@@ -306,6 +306,9 @@ static void connection_freed(void *connection, void *pointer, CRYPTO_EX_DATA *da
 
 void tls_process_init(void)
 {
+    /* OpenSSL would free what threads have of it when the process exits, while gRPC's own threads,
+     * which nobody can wait for, end and free the same: a double free. */
+    check(OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, NULL) == 1);
     check(SSL_get_ex_new_index(0, NULL, connection_made, NULL, connection_freed) >= 0);
 }
 

@@ -2,7 +2,11 @@
 #include "common/rpc/tls.h"
 #include "tests/unit/unit.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
 enum { NOW_S = 1767225600, HOUR_S = 3600 };
@@ -31,6 +35,34 @@ static struct tls_request request_of(enum tls_role role)
     return (struct tls_request){.holder = {.role = role, .cluster = "nest", .name = "n-1.x_y"},
                                 .now_s = NOW_S,
                                 .valid_s = HOUR_S};
+}
+
+static int exit_pipe[2];
+
+static void say_freed(void)
+{
+    check(write(exit_pipe[1], "f", 1) == 1);
+}
+
+/* The first test: the library is asked in a process that has not used it. */
+TEST(what_openssl_has_is_not_freed_at_exit)
+{
+    char said;
+    int status;
+    assert_int_equal(pipe(exit_pipe), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        tls_process_init();
+        SSL_CTX_free(SSL_CTX_new(TLS_method()));
+        exit(OPENSSL_atexit(say_freed) == 1 ? EXIT_SUCCESS : EXIT_FAILURE);
+    }
+    close(exit_pipe[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    assert_int_equal(read(exit_pipe[0], &said, 1), 0);
+    close(exit_pipe[0]);
 }
 
 static enum err issue(const struct pair *ca, const struct tls_request *request,
