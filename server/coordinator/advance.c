@@ -167,11 +167,18 @@ static uint64_t stall_due_ms(const struct coordinator *coordinator)
                : UINT64_MAX;
 }
 
+/* P12: what a server lacks may be a ticket of a committed step. Then none of the open steps becomes
+ * done: they are beyond that server's window. */
+static bool some_done(const struct run *run)
+{
+    return tickets_some_done(&run->tickets) || (run->settings.async && window_begun(run));
+}
+
 static uint64_t ask_due_ms(const struct coordinator *coordinator)
 {
     const struct tickets *tickets = &coordinator->run.tickets;
     const struct run *run = &coordinator->run;
-    if (run->phase != PHASE_STEPS || !tickets_some_done(tickets) ||
+    if (run->phase != PHASE_STEPS || !some_done(run) ||
         seal_complete(run_seal(run, run->steps.version)))
         return UINT64_MAX;
     uint64_t since_ms =

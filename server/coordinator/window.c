@@ -102,6 +102,11 @@ void window_sealed(struct run *run, uint64_t step)
         applied_add(&run->window.taken, run->window.taken.low);
 }
 
+bool window_begun(const struct run *run)
+{
+    return run->window.taken.low > 0;
+}
+
 bool window_has(const struct run *run, uint64_t step)
 {
     return run->window.taken.low >= (step + 1) * run->settings.slots;

@@ -280,6 +280,23 @@ TEST_F(p12_what_is_missing_of_committed_steps_is_granted_again, coordinator, .st
     assert_int_equal(granted(f), 12);
 }
 
+/* The ticket that is missing keeps the server's window where it is: what is granted next is beyond
+ * it, and nothing more becomes done. */
+TEST_F(p12_what_is_missing_of_committed_steps_is_asked_for_although_nothing_more_is_done,
+       coordinator, .steps = 5, .async = true, .workers = 1)
+{
+    complete_tickets(f, f->worker, 0, 7);
+    step(f, 0);
+    step(f, 1);
+    restart_server(f, 0);
+    assert_int_equal(say_taken(f, 0, 0, 2, 0), ERR_OK);
+    say_committed(f, 0, 1);
+    complete_tickets(f, f->worker, 2, 7); /* and has not pushed 2 */
+    assert_int_equal(granted(f), 8);
+    assert_int_equal(say_missing(f, asked(f), 0, 1 << 2), ERR_OK);
+    assert_int_equal(granted(f), 2);
+}
+
 TEST_F(async_a_run_ends_with_its_last_cut_and_rewinds_when_that_is_lost, coordinator, .steps = 1,
        .async = true)
 {
