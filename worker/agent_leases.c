@@ -152,6 +152,7 @@ bool agent_leases_hear(struct agent_leases *leases, const struct places *places)
         return false;
     if (places->peer_count == 0) {
         end_lease(leases, lease);
+        hear_early(leases, places); /* an answer that is older may still grant it */
         return true;
     }
     take_places(&lease->who, places);

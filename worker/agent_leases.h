@@ -4,8 +4,8 @@
  * member produced for a lease others may ask for until the lease is over, also when its own place
  * is complete (S3): a notice says that, or an answer to Acquire that does not name the lease. Until
  * then the lease has a record here, with the newest list of who computes its places. A notice may
- * come before the answer that grants the lease: the newest ones of leases that are not known yet
- * are remembered.
+ * come before the answer that grants the lease, for the first time or once more: the newest ones of
+ * leases that have no record are remembered.
  *
  * A run without a mesh has no records, and none of the effects below.
  *

@@ -402,6 +402,24 @@ TEST_F(s7_a_lease_may_be_over_before_its_answer_comes, agent, TWO_STAGES)
     assert_int_equal(count(f, AGENT_ACQUIRE), 1);
 }
 
+/* The place was given up, given again, and lost again; the second word of it comes last. */
+TEST_F(s7_the_end_of_a_lease_is_remembered_until_an_older_answer_comes, agent, TWO_STAGES)
+{
+    struct lease lease;
+    start_place(f, &lease, 0);
+    agent_unreachable(f->agent, f->now_ms, ATTEMPT, NEIGHBOUR);
+    look(f);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    computed(f, ERR_CANCELLED);
+    notice(f, &(struct places){.attempt = ATTEMPT, .number = 6});
+    expect_kept(f, 0);
+    lease_make(&lease, f, 0, ATTEMPT);
+    lease.reply.places.number = 5;
+    answered(f, sequence, &lease);
+    assert_int_equal(count(f, AGENT_LEASE) + count(f, AGENT_COMPUTE), 0);
+    assert_int_equal(count(f, AGENT_ACQUIRE), 1);
+}
+
 TEST_F(s7_whom_nobody_reaches_is_named, agent, TWO_STAGES)
 {
     struct lease lease;
