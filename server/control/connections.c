@@ -85,6 +85,9 @@ void connections_send_away(struct connections *connections, struct connection *c
     connections_remove(connections, connection);
 }
 
+/* The end of a closed stream is under way; a full one gets the next notice. There may be none after
+ * one of places, which is of the end of a lease perhaps: the member opens another stream then, and
+ * hears of all its leases. */
 static void send_notice(const struct connection *connection, const struct member_notice *notice)
 {
     struct buf bytes = {0};
@@ -93,7 +96,8 @@ static void send_notice(const struct connection *connection, const struct member
         err = rpc_stream_send(connection->stream, RPC_URGENT, &bytes, NULL, 0);
     else
         buf_release(&bytes);
-    ignore(err); /* the end of a closed stream is under way; a full stream gets the next notice */
+    if (err == ERR_BUSY && notice->kind == NOTICE_PLACES)
+        rpc_stream_cancel(connection->stream);
 }
 
 void connections_notice_one(const struct connections *connections, uint64_t member,

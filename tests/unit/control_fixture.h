@@ -24,7 +24,8 @@ static const char spec[] = SPEC(""), spec_served[] = SPEC(", serve: true");
 
 struct rpc_stream {
     unsigned sent;
-    bool finished;
+    bool full; /* it takes no more */
+    bool finished, cancelled;
     enum err err;
 };
 
@@ -43,8 +44,8 @@ enum err rpc_stream_send(struct rpc_stream *stream, enum rpc_priority priority,
 {
     (void)priority, (void)parts, (void)part_count;
     buf_release(take_header);
-    stream->sent++;
-    return ERR_OK;
+    stream->sent += stream->full ? 0 : 1;
+    return stream->full ? ERR_BUSY : ERR_OK;
 }
 
 void rpc_stream_finish(struct rpc_stream *stream, enum err err, const char *text)
@@ -57,8 +58,8 @@ void rpc_stream_finish(struct rpc_stream *stream, enum err err, const char *text
 
 void rpc_stream_cancel(struct rpc_stream *stream)
 {
-    (void)stream;
-    fail_msg("nobody is cancelled here");
+    assert_true(stream->full); /* nobody else is cancelled here */
+    stream->cancelled = true;
 }
 
 /* What the newest answer said, and the one before. */

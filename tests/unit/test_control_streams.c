@@ -231,6 +231,22 @@ TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control, .trains 
     member_says(f, newer, member); /* on its way when it was closed */
 }
 
+TEST_F(who_does_not_take_the_word_of_a_lease_opens_another_stream, control, .trains = true)
+{
+    uint64_t member = join(f);
+    struct connections connections;
+    scoped(connection_release) struct connection *connection = new_connection(f, 0, false);
+    assert_int_equal(connections_init(&connections), ERR_OK);
+    assert_int_equal(connections_add(&connections, connection, member), ERR_OK);
+    f->streams[0].full = true;
+    connections_notice(&connections, &(struct member_notice){.kind = NOTICE_CHANGED, .text = ""});
+    assert_false(f->streams[0].cancelled); /* the next one says the same */
+    connections_notice_one(&connections, member,
+                           &(struct member_notice){.kind = NOTICE_PLACES, .text = ""});
+    assert_true(f->streams[0].cancelled);
+    connections_release(&connections);
+}
+
 TEST_F(the_end_answers_who_waits_and_ends_streams, control, .trains = true)
 {
     scoped(connection_release) struct connection *connection = new_connection(f, 0, false);
