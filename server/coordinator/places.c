@@ -677,6 +677,24 @@ const struct gang *places_completes(const struct run *run, const struct member *
                                                                                          : NULL;
 }
 
+/* S5: servers may have no room for its pushes before they have those of an older slot, which nobody
+ * computes. */
+static bool waits_for_older(const struct run *run, const struct gang *gang)
+{
+    const struct ticket *ticket = &gang->ticket;
+    return ticket->kind == TICKET_TRAIN &&
+           tickets_older_free(&run->tickets, ticket->step, node_first(ticket->node));
+}
+
+static void give_up_for_older(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang)
+{
+    effects_log(&coordinator->effects, true,
+                "lease given up  step=%llu slot=%u why=\"servers are full, and an older slot is "
+                "free\"",
+                (unsigned long long)gang->ticket.step, node_first(gang->ticket.node));
+    end_gang(coordinator, now_ms, gang);
+}
+
 bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                      const struct complete_request *request, struct ticket *ret_ticket,
                      struct validation_result *ret_result)
@@ -689,7 +707,10 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
         if (request->unreachable != 0)
             note_unreachable(coordinator, now_ms, gang, member, request->unreachable);
         forget_lease(member, gang->ticket.attempt);
-        empty_place(coordinator, now_ms, gang, member->id);
+        if (request->outcome == ERR_BUSY && waits_for_older(run, gang))
+            give_up_for_older(coordinator, now_ms, gang);
+        else
+            empty_place(coordinator, now_ms, gang, member->id);
         return false;
     }
     if (!gangs_done(gang, member->seat, member->id))

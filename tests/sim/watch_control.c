@@ -117,17 +117,24 @@ static void sign_again(struct coordinator *core, struct ticket *ticket)
         ticket->grant = proof_ticket(&core->key, core->run.settings.run, ticket);
 }
 
+/* Of its gang all others are complete. */
+static bool is_last(const struct coordinator *core, const struct complete_request *complete)
+{
+    const struct gang *gang = gangs_find(&core->run.gangs, complete->ticket.attempt);
+    return gang != NULL && gang->done_count + 1 == core->run.gangs.seats;
+}
+
 /* In chimera the half of a node that a place has is another one for each of its units: looked at
  * when all places are complete. */
 static bool is_whole(const struct sim *sim, const struct coordinator *core,
-                     struct complete_request *complete, bool begun)
+                     struct complete_request *complete, bool last)
 {
     const struct spec_mesh *mesh = &sim->scenario.spec.mesh;
     if (mesh->stages <= 1 || mesh->schedule != SCHEDULE_CHIMERA)
         return true;
     complete->ticket.chunks = (struct number_range){0, UINT32_MAX};
     complete->ticket.parts = (struct number_range){0, UINT32_MAX};
-    return begun && gangs_find(&core->run.gangs, complete->ticket.attempt) == NULL;
+    return last && gangs_find(&core->run.gangs, complete->ticket.attempt) == NULL;
 }
 
 /* Its place is complete, and others compute at theirs. */
@@ -218,14 +225,14 @@ enum err __wrap_coordinator_complete(struct coordinator *core, uint64_t now_ms,
     forge_complete(sim, core, now_ms, &changed);
     stray_complete(sim, core, now_ms, &changed);
     slip(sim, core, &changed);
-    bool begun = gangs_find(&core->run.gangs, changed.ticket.attempt) != NULL;
+    bool last = is_last(core, &changed);
     enum err err = __real_coordinator_complete(core, now_ms, &changed);
     if (name != NULL && request->outcome == ERR_OK)
         story_tell(sim, "c%u hears from %s that %s of step %llu is done%s", coordinator->index,
                    name, share_of(&request->ticket, &request->place).text,
                    (unsigned long long)request->ticket.step, err == ERR_OK ? "" : ", too late");
     if (err == ERR_OK && sim_coordinator_holds_office(sim, coordinator) &&
-        (sim->run.async || changed.ticket.step >= version) && is_whole(sim, core, &changed, begun))
+        (sim->run.async || changed.ticket.step >= version) && is_whole(sim, core, &changed, last))
         ledger_completed(sim, &changed);
     spring_done(sim, core, &changed);
     check_slip(sim, core);

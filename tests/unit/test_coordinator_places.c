@@ -698,6 +698,30 @@ TEST_F(who_completes_a_place_twice_without_its_pushes_is_expelled, places, .c.st
     assert_int_equal(status(&f->c).member_count, JOINED - 1);
 }
 
+/* Everybody computes what servers have no room for before they have the slot that nobody takes. */
+TEST_F(s5_a_lease_that_servers_have_no_room_for_is_given_up_for_an_older_slot, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES], younger[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    lease(f, 2, 3, younger);
+    done(f, 2, &younger[0], ERR_BUSY);
+    ask(f, 2);
+    assert_int_equal(answer(&f->c, f->m[2]).ticket.attempt, younger[0].ticket.attempt);
+    wait_a_lease(f); /* so that a slot is known to take long */
+    done(f, 0, &replies[0], ERR_OK);
+    done(f, 1, &replies[1], ERR_OK);
+    lease(f, 0, 1, replies);
+    assert_int_equal(replies[0].ticket.node.index, 2);
+    wait_a_lease(f);
+    say_lack(f, (struct lack){.part = 1});
+    done(f, 3, &younger[1], ERR_BUSY);
+    assert_true(hears(f, 2, younger[0].ticket.attempt));
+    assert_false(has_lease(f, 2, &attempt));
+    lease(f, 2, 3, younger);
+    assert_int_equal(younger[0].ticket.node.index, 0);
+}
+
 /* chimera: both places push the chunk, each of another half of the node. */
 TEST_F(whose_half_was_not_pushed_is_known, places, .c.steps = 4, .c.halves = true)
 {
