@@ -20,7 +20,7 @@
 
 enum {
     AGENT_LEASES_MAX = WIRE_LEASES_MAX + 1, /* those that an answer names, and the one it grants */
-    AGENT_EARLY_MAX = 4
+    AGENT_EARLY_MAX = AGENT_LEASES_MAX      /* all of these may end while an answer is awaited */
 };
 
 struct agent_places {

@@ -413,6 +413,8 @@ TEST_F(s7_the_end_of_a_lease_is_remembered_until_an_older_answer_comes, agent, T
     computed(f, ERR_CANCELLED);
     notice(f, &(struct places){.attempt = ATTEMPT, .number = 6});
     expect_kept(f, 0);
+    for (uint64_t i = 1; i <= WIRE_LEASES_MAX; i++) /* of as many others as it may have */
+        notice(f, &(struct places){.attempt = ATTEMPT + i, .number = 6 + i});
     lease_make(&lease, f, 0, ATTEMPT);
     lease.reply.places.number = 5;
     answered(f, sequence, &lease);
