@@ -167,19 +167,15 @@ static uint64_t stall_due_ms(const struct coordinator *coordinator)
                : UINT64_MAX;
 }
 
-/* P12: what a server lacks may be a ticket of a committed step. Then none of the open steps becomes
- * done: they are beyond that server's window. */
-static bool some_done(const struct run *run)
-{
-    return tickets_some_done(&run->tickets) || (run->settings.async && window_begun(run));
-}
-
 static uint64_t ask_due_ms(const struct coordinator *coordinator)
 {
     const struct tickets *tickets = &coordinator->run.tickets;
     const struct run *run = &coordinator->run;
-    if (run->phase != PHASE_STEPS || !some_done(run) ||
-        seal_complete(run_seal(run, run->steps.version)))
+    if (run->phase != PHASE_STEPS || seal_complete(run_seal(run, run->steps.version)))
+        return UINT64_MAX;
+    if (run->window.refused) /* P12: until a server has what it lacks, it may refuse all others */
+        return tickets->question_ms + coordinator->settings.heartbeat_ms;
+    if (!tickets_some_done(tickets))
         return UINT64_MAX;
     uint64_t since_ms =
         tickets->question_ms > tickets->done_ms ? tickets->question_ms : tickets->done_ms;
@@ -191,6 +187,7 @@ static void ask_missing(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
     uint64_t question = tickets_question(&run->tickets, now_ms);
+    run->window.refused = false;
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server == NULL || server->link == 0 || server->state != SERVER_SERVES)

@@ -496,6 +496,8 @@ static void drop(struct run *run, uint64_t now_ms, const struct member *member,
         tickets_drop(&run->tickets, now_ms, ticket->attempt, member->id);
     if (train)
         audits_lost(run, member->id, ticket->attempt);
+    if (train && run->settings.async && request->outcome == ERR_BEYOND)
+        window_refused(run);
 }
 
 static void complete_whole(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
@@ -555,6 +557,8 @@ enum err coordinator_complete(struct coordinator *coordinator, uint64_t now_ms,
         drop(run, now_ms, member, request);
     if (tickets_all_done(&run->tickets, TICKET_TRAIN))
         run_due(coordinator, now_ms + coordinator->settings.lease_ms);
+    if (run->window.refused)
+        run_due(coordinator, now_ms);
     advance_run(coordinator, now_ms);
     ended_tell(coordinator); /* it may show that a worker computes wrongly */
     return ERR_OK;

@@ -501,8 +501,8 @@ bool coordinator_seat(const struct coordinator *coordinator, uint32_t i,
                       struct coordinator_seat *ret_seat);
 bool coordinator_pair(const struct coordinator *coordinator, uint32_t i,
                       struct coordinator_pair *ret_pair);
-/* The map, NULL while there is none, and the run's servers in its order; a free place has a server
- * without a name. */
+/* The map, and the run's servers in its order; a free place has a server without a name. NULL while
+ * there is none, or it may be the next generation's already. */
 const struct map *coordinator_map(const struct coordinator *coordinator);
 bool coordinator_map_server(const struct coordinator *coordinator, uint32_t server,
                             struct coordinator_server *ret_server);

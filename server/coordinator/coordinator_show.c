@@ -213,7 +213,8 @@ bool coordinator_server(const struct coordinator *coordinator, uint32_t i,
 
 const struct map *coordinator_map(const struct coordinator *coordinator)
 {
-    return coordinator->servers.chosen_count > 0 ? &coordinator->run.map : NULL;
+    const struct run *run = &coordinator->run;
+    return coordinator->servers.chosen_count > 0 && !run_gathers(run) ? &run->map : NULL;
 }
 
 bool coordinator_map_server(const struct coordinator *coordinator, uint32_t server,

@@ -128,7 +128,8 @@ struct steps {
 /* async: which tickets all chunks have taken (window.c). */
 struct window {
     struct applied taken;
-    bool known; /* a server has reported its own since the generation began */
+    bool known;   /* a server has reported its own since the generation began */
+    bool refused; /* a ticket was beyond a server's, and servers were not asked since */
 };
 
 /* Tickets that two workers compute on purpose (audits.c). */

@@ -35,7 +35,7 @@ void window_forget(struct run *run)
     if (!run->settings.async)
         return;
     applied_reset(&run->window.taken, 0);
-    run->window.known = false;
+    run->window.known = run->window.refused = false;
 }
 
 enum err window_meet(struct run *run, const struct server_report *ready)
@@ -102,9 +102,9 @@ void window_sealed(struct run *run, uint64_t step)
         applied_add(&run->window.taken, run->window.taken.low);
 }
 
-bool window_begun(const struct run *run)
+void window_refused(struct run *run)
 {
-    return run->window.taken.low > 0;
+    run->window.refused = true;
 }
 
 bool window_has(const struct run *run, uint64_t step)

@@ -34,8 +34,8 @@ void window_done(struct run *run, const struct ticket *ticket);
 void window_undo(struct run *run, uint64_t step, uint32_t slot);
 /* All chunks have all tickets up to the end of this step, by their seals (P1). */
 void window_sealed(struct run *run, uint64_t step);
-/* Whether workers have completed the run's first ticket, and perhaps more. */
-bool window_begun(const struct run *run);
+/* A granted ticket was beyond a server's window: it lacks one that was called complete. */
+void window_refused(struct run *run);
 /* Whether workers have completed all tickets up to the end of this step. */
 bool window_has(const struct run *run, uint64_t step);
 /* These completions do not count any more: tickets that are not committed are granted again. */

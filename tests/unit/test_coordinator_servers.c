@@ -189,6 +189,7 @@ TEST_F(p10_while_a_rewind_waits_for_room_nothing_of_the_old_generation_counts, c
     assert_int_equal(acquire(f, f->worker, 1, 5000), ERR_OK);
     assert_null(seen(f, EFFECT_ANSWER));
     assert_int_equal(ask_to_join(f, &request), ERR_NO_RUN);
+    assert_null(coordinator_map(f->coordinator)); /* the next one's, under the old number */
     assert_int_equal(status(f).version, 1);
     assert_int_equal(status(f).cut.version, 0);
 }
