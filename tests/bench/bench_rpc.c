@@ -1,10 +1,10 @@
 /* Push and pull over one stream against the limits, in the same run:
  *
- *   bench_rpc [ROUNDS [MEBIBYTES [PASSES [THREADS [CASE]]]]]
+ *   bench_rpc [ROUNDS [MEBIBYTES [PASSES [THREADS [CASE [KIBIBYTES]]]]]]
  *
- * The stream's messages hold 512 KiB, eight are under way. Bytes are added or
+ * The stream's messages hold KIBIBYTES (512), eight are under way. Bytes are added or
  * copied on the polling thread, straight from the slices. THREADS: polling threads of each process;
- * 0: one per core. CASE: only that one, e.g. "push tls". */
+ * 0: one per core. CASE: only that one, e.g. "push tls"; "": all. */
 #include "common/rpc/rpc.h"
 #include "common/thread.h"
 #include "common/time.h"
@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 512 << 10, WINDOW = 8, HEADER_BYTES = 24 };
+enum { WINDOW = 8, HEADER_BYTES = 24 };
+
+static size_t block_bytes = 512 << 10; /* of a message; set once, before the processes are made */
 
 static struct counted *tensor_new(size_t bytes)
 {
@@ -32,7 +34,7 @@ static void send_block(struct rpc_stream *stream, struct counted *tensor, uint64
     memcpy(place, &offset, sizeof offset);
     struct buf header = {0};
     check(buf_append(&header, place, sizeof place) == ERR_OK);
-    struct rpc_part part = {tensor, offset, BLOCK_BYTES};
+    struct rpc_part part = {tensor, offset, block_bytes};
     check(rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1) == ERR_OK);
 }
 
@@ -132,9 +134,9 @@ struct client {
 
 static void ask(struct client *client)
 {
-    while (client->asked < client->end && client->asked - client->done < WINDOW * BLOCK_BYTES) {
+    while (client->asked < client->end && client->asked - client->done < WINDOW * block_bytes) {
         uint64_t offset = client->asked % client->about->tensor_bytes;
-        client->asked += BLOCK_BYTES;
+        client->asked += block_bytes;
         if (client->about->direction == LIMIT_PUSH)
             send_block(client->stream, client->tensor, offset);
         else
@@ -149,7 +151,7 @@ static void on_client_message(void *owner, struct rpc_stream *stream, struct rpc
     if (client->about->direction == LIMIT_PULL)
         take_block(message, LIMIT_PULL, client->tensor->data);
     rpc_message_unref(message);
-    client->done += BLOCK_BYTES;
+    client->done += block_bytes;
     ask(client);
     if (client->done < client->end)
         return;
@@ -206,19 +208,21 @@ static void measure(const void *context, const struct pair_link *link, struct pa
 
 int main(int argc, char **argv)
 {
+    block_bytes = argc > 6 ? (size_t)atoi(argv[6]) << 10 : block_bytes;
     struct rounds_config config = {.program = "bench_rpc",
                                    .what = "stream",
                                    .rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 7,
                                    .tensor_bytes = (argc > 2 ? (size_t)atoi(argv[2]) : 64) << 20,
                                    .passes = argc > 3 ? (unsigned)atoi(argv[3]) : 16,
                                    .threads = argc > 4 ? (unsigned)atoi(argv[4]) : 0,
-                                   .only = argc > 5 ? argv[5] : NULL,
-                                   .block_bytes = BLOCK_BYTES,
+                                   .only = argc > 5 && argv[5][0] != 0 ? argv[5] : NULL,
+                                   .block_bytes = block_bytes,
                                    .serve = serve,
                                    .measure = measure};
     if (config.rounds < 1 || config.rounds > ROUNDS_MAX || config.tensor_bytes == 0 ||
-        config.passes == 0) {
-        fprintf(stderr, "usage: bench_rpc [ROUNDS [MEBIBYTES [PASSES [THREADS [CASE]]]]]\n");
+        config.passes == 0 || block_bytes == 0 || config.tensor_bytes % block_bytes != 0) {
+        fprintf(stderr,
+                "usage: bench_rpc [ROUNDS [MEBIBYTES [PASSES [THREADS [CASE [KIBIBYTES]]]]]]\n");
         return 2;
     }
     return rounds_run(&config);
