@@ -187,7 +187,7 @@ static void ask_missing(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
     uint64_t question = tickets_question(&run->tickets, now_ms);
-    run->window.refused = false;
+    window_asked(run);
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server == NULL || server->link == 0 || server->state != SERVER_SERVES)

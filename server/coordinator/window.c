@@ -107,6 +107,11 @@ void window_refused(struct run *run)
     run->window.refused = true;
 }
 
+void window_asked(struct run *run)
+{
+    run->window.refused = false;
+}
+
 bool window_has(const struct run *run, uint64_t step)
 {
     return run->window.taken.low >= (step + 1) * run->settings.slots;

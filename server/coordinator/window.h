@@ -36,6 +36,8 @@ void window_undo(struct run *run, uint64_t step, uint32_t slot);
 void window_sealed(struct run *run, uint64_t step);
 /* A granted ticket was beyond a server's window: it lacks one that was called complete. */
 void window_refused(struct run *run);
+/* Servers are asked what they lack. */
+void window_asked(struct run *run);
 /* Whether workers have completed all tickets up to the end of this step. */
 bool window_has(const struct run *run, uint64_t step);
 /* These completions do not count any more: tickets that are not committed are granted again. */
