@@ -135,8 +135,12 @@ class Faulted:
         return self.stop_process(fault.name)
 
     def stop_process(self, name):
+        self.processes[name].kill(signal.SIGSTOP)
+        return self.lets_go_on(name)
+
+    def lets_go_on(self, name):
+        """For a process that was stopped just now."""
         process, begun = self.processes[name], time.monotonic()
-        process.kill(signal.SIGSTOP)
 
         def again():
             process.kill(signal.SIGCONT)
