@@ -271,8 +271,8 @@ TEST_F(p12_what_a_new_boot_lost_was_pushed, coordinator, .steps = 5, .async = tr
     assert_int_equal(granted(f), 2);
 }
 
-TEST_F(p12_what_is_missing_of_committed_steps_is_granted_again, coordinator, .steps = 5,
-       .async = true, .workers = 1)
+/* Two steps are committed, and server 0 comes back with the first two tickets alone. */
+static void lose_committed(struct coordinator_fixture *f)
 {
     complete_tickets(f, f->worker, 0, 7);
     step(f, 0);
@@ -280,6 +280,12 @@ TEST_F(p12_what_is_missing_of_committed_steps_is_granted_again, coordinator, .st
     restart_server(f, 0);
     assert_int_equal(say_taken(f, 0, 0, 2, 0), ERR_OK);
     say_committed(f, 0, 1);
+}
+
+TEST_F(p12_what_is_missing_of_committed_steps_is_granted_again, coordinator, .steps = 5,
+       .async = true, .workers = 1)
+{
+    lose_committed(f);
     complete_tickets(f, f->worker, 2, 11); /* and has not pushed 3 */
     assert_int_equal(say_missing(f, asked(f), 0, 1 << 3), ERR_OK);
     assert_int_equal(granted(f), 3);
@@ -287,17 +293,12 @@ TEST_F(p12_what_is_missing_of_committed_steps_is_granted_again, coordinator, .st
     assert_int_equal(granted(f), 12);
 }
 
-/* The ticket that is missing keeps the server's window where it is: all that is granted next is beyond
- * it. */
+/* The ticket that is missing keeps the server's window where it is: all that is granted next is
+ * beyond it. */
 TEST_F(p12_what_is_missing_is_asked_for_when_a_ticket_is_beyond_a_window, coordinator, .steps = 5,
        .async = true, .workers = 1)
 {
-    complete_tickets(f, f->worker, 0, 7);
-    step(f, 0);
-    step(f, 1);
-    restart_server(f, 0);
-    assert_int_equal(say_taken(f, 0, 0, 2, 0), ERR_OK);
-    say_committed(f, 0, 1);
+    lose_committed(f);
     complete_tickets(f, f->worker, 2, 7); /* and has not pushed 2 */
     assert_int_equal(granted(f), 8);
     for (uint32_t i = 0; i < 2; i++) {
