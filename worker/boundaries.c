@@ -40,7 +40,7 @@ bool boundaries_same(const struct value_name *a, const struct value_name *b)
 {
     return a->generation == b->generation && a->kind == b->kind && a->step == b->step &&
            a->version == b->version && a->slot == b->slot && a->microbatch == b->microbatch &&
-           a->boundary == b->boundary && a->way == b->way && a->tries == b->tries &&
+           a->boundary == b->boundary && a->way == b->way && a->try_number == b->try_number &&
            a->sequence == b->sequence && a->round == b->round && a->rank == b->rank;
 }
 
@@ -53,7 +53,7 @@ struct value_name boundaries_sum_name(const struct ticket *ticket, const struct 
         .step = ticket->step,
         .version = ticket->version,
         .slot = node_first(ticket->node),
-        .tries = place->tries,
+        .try_number = place->try_number,
         .sequence = part->sequence,
         .round = part->round,
         .rank = part->rank,

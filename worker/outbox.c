@@ -165,8 +165,8 @@ static enum err judge_sum(const struct lease *lease, const struct peer *peer,
     const struct sum *oldest = oldest_sum(lease);
     if (peer->stage != place->stage || peer->rank == place->rank || name->rank != place->rank)
         return ERR_NOT_FOUND;
-    if (name->tries != place->tries)
-        return name->tries > place->tries ? ERR_BEHIND : ERR_NOT_FOUND;
+    if (name->try_number != place->try_number)
+        return name->try_number > place->try_number ? ERR_BEHIND : ERR_NOT_FOUND;
     if (sum == NULL)
         return oldest == NULL || name->sequence >= oldest->sequence ? ERR_BEHIND : ERR_NOT_FOUND;
     *ret_value = sum->value;
@@ -254,11 +254,11 @@ static void settle_all(struct outbox *outbox)
 /* ---- what happens ---- */
 
 /* S6: sums of an older try are nobody's. */
-static void set_tries(struct outbox *outbox, struct lease *lease, uint32_t tries)
+static void set_try(struct outbox *outbox, struct lease *lease, uint32_t number)
 {
-    if (tries <= lease->place.tries)
+    if (number <= lease->place.try_number)
         return;
-    lease->place.tries = tries;
+    lease->place.try_number = number;
     drop_sums(outbox, lease, UINT64_MAX);
 }
 
@@ -266,7 +266,7 @@ static void set_places(struct outbox *outbox, struct lease *lease, const struct 
 {
     for (uint32_t i = 0; i < places->peer_count; i++)
         if (places->peers[i].stage == lease->place.stage)
-            set_tries(outbox, lease, places->peers[i].tries);
+            set_try(outbox, lease, places->peers[i].try_number);
     check(places->peer_count <= WIRE_PLACES_MAX); /* the decoder's limit */
     lease->number = places->number;
     lease->peer_count = places->peer_count;
@@ -312,7 +312,7 @@ enum err outbox_lease(struct outbox *outbox, const struct ticket *ticket, const 
         TRY(lease_begin(outbox, ticket, &lease));
     if (!again || place->stage != lease->place.stage || place->rank != lease->place.rank)
         set_seat(outbox, lease, place);
-    set_tries(outbox, lease, place->tries);
+    set_try(outbox, lease, place->try_number);
     if (!again || places->number >= lease->number)
         set_places(outbox, lease, places);
     settle_all(outbox);
@@ -375,7 +375,7 @@ static struct value *row_of(struct outbox *outbox, struct lease *lease,
 static enum err sum_row(struct outbox *outbox, struct lease *lease, const struct value_name *name,
                         struct value **ret_row)
 {
-    if (name->rank != lease->place.rank || name->tries != lease->place.tries)
+    if (name->rank != lease->place.rank || name->try_number != lease->place.try_number)
         return ERR_OK;
     struct sum *sum = sum_of(lease, name);
     if (sum == NULL) {

@@ -237,7 +237,7 @@ static void digest_name(struct peers_lane *lane, const struct value_name *name)
                                 name->kind,
                                 name->step,
                                 name->version,
-                                sum ? name->tries : name->slot,
+                                sum ? name->try_number : name->slot,
                                 sum ? name->sequence : name->microbatch,
                                 sum ? name->round : name->boundary,
                                 sum ? name->rank : name->way};

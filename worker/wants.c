@@ -76,7 +76,7 @@ static bool find_giver(const struct wants *wants, const struct value_name *name,
     if (boundaries_is_sum(name)) {
         *ret_giver = (struct place){.stage = own->stage, .rank = name->rank};
         return boundaries_cover(wants->options.boundaries, &wants->ticket, name) &&
-               name->tries == own->tries && name->rank != own->rank;
+               name->try_number == own->try_number && name->rank != own->rank;
     }
     if (!boundaries_pass(wants->options.boundaries, &wants->ticket, name, &passage) ||
         passage.to != own->stage || name->rank != own->rank)

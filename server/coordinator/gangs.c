@@ -79,10 +79,11 @@ struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t 
         .copy = lease->speculative || lease->audit,
         .number = ++gangs->numbers,
         .empty_count = gangs->seats,
+        .try_newest = gangs->seats / gangs->ranks,
         .seats = (struct gang_seat *)(gang + 1),
     };
     for (uint32_t i = 0; i < gangs->seats; i++)
-        gang->seats[i].tries = 1;
+        gang->seats[i] = (struct gang_seat){.tries = 1, .try_number = 1 + i / gangs->ranks};
     insert(gangs, gang);
     id_table_add(&gangs->by_attempt, lease->attempt, gang);
     return gang;
@@ -125,6 +126,7 @@ void gangs_seat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_
 static void unseat(uint64_t now_ms, struct gang *gang, struct gang_seat *seat)
 {
     seat->tries++;
+    seat->try_number = gang->try_newest;
     if (seat->member == 0)
         return;
     gang->done_count -= seat->done ? 1 : 0;
@@ -144,6 +146,7 @@ bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint6
         return false;
     struct gang_seat *place = &gang->seats[number - number % gangs->ranks];
     ret_left->count = 0;
+    gang->try_newest++;
     for (uint32_t rank = 0; rank < gangs->ranks; rank++) {
         if (place[rank].member != 0 && place[rank].member != member)
             ret_left->members[ret_left->count++] = place[rank].member;
@@ -185,7 +188,9 @@ static void check_gang(const struct gangs *gangs, const struct gang *gang)
     for (uint32_t i = 0; i < gangs->seats; i++) {
         const struct gang_seat *seat = &gang->seats[i];
         check(seat->member != 0 || !seat->done); /* 2 */
-        check(seat->tries == gang->seats[i - i % gangs->ranks].tries);
+        for (uint32_t j = 0; j < i; j++)
+            check((seat->try_number == gang->seats[j].try_number) ==
+                  (i / gangs->ranks == j / gangs->ranks));
         empty += seat->member == 0 ? 1 : 0;
         done += seat->done ? 1 : 0;
     }

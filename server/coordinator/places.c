@@ -664,7 +664,7 @@ static struct gang *gang_meant(const struct run *run, const struct member *membe
     const struct place *meant = &request->place;
     struct gang *gang = gang_of(run, member, request->ticket.attempt);
     return gang != NULL && meant->stage * run->gangs.ranks + meant->rank == member->seat &&
-                   meant->tries == gang->seats[member->seat].tries
+                   meant->try_number == gang->seats[member->seat].try_number
                ? gang
                : NULL;
 }

@@ -19,7 +19,7 @@ void coordinator_places(const struct coordinator *coordinator, uint64_t attempt,
         struct peer *peer = &ret_peers[ret_places->peer_count++];
         *peer = (struct peer){.stage = i / gangs->ranks,
                               .rank = i % gangs->ranks,
-                              .tries = seat->tries,
+                              .try_number = seat->try_number,
                               .member = member->id};
         memcpy(peer->address, member->address, sizeof peer->address);
         memcpy(peer->certificate, member->shown, sizeof peer->certificate);

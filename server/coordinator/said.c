@@ -354,7 +354,7 @@ static void compare_lease(const struct run *run, const struct gang *gang,
                           struct found *found)
 {
     uint32_t ranks = run->gangs.ranks;
-    if (said->stage == before->stage && said->tries == before->tries)
+    if (said->stage == before->stage && said->try_number == before->try_number)
         compare_members(run, said, before, found);
     else if (said->stage != before->stage && said->seat % ranks == before->seat % ranks)
         compare_neighbours(gang, said, before, found);
@@ -392,7 +392,7 @@ static struct statement *new_statement(const struct gang *gang, uint32_t seat,
                                     .member = request->member,
                                     .seat = seat,
                                     .stage = request->place.stage,
-                                    .tries = request->place.tries,
+                                    .try_number = request->place.try_number,
                                     .replicated = request->replicated,
                                     .count = request->boundary_count};
     if (sums_bytes > 0)

@@ -92,7 +92,7 @@ void send_ticket(struct coordinator *coordinator, struct member *member)
                                      .stages = run->gangs.seats / ranks,
                                      .rank = member->seat % ranks,
                                      .ranks = ranks,
-                                     .tries = gang->seats[member->seat].tries};
+                                     .try_number = gang->seats[member->seat].try_number};
         reply.places.attempt = ticket->attempt;
     }
     send_answer(coordinator, member, ERR_OK, &reply);

@@ -184,14 +184,14 @@ static void lease_place(const struct bench *bench, struct member *member)
     swap_ports(bench, (uint16_t)strtoul(strrchr(peers_address(member->peers), ':') + 1, NULL, 10),
                ports);
     for (uint32_t i = 0; i < bench->ranks; i++) {
-        peers[i] = (struct peer){.rank = i, .tries = 1, .member = 1 + i};
+        peers[i] = (struct peer){.rank = i, .try_number = 1, .member = 1 + i};
         memcpy(peers[i].certificate, shown.bytes, sizeof shown.bytes);
         snprintf(peers[i].address, sizeof peers[i].address, "127.0.0.1:%u", (unsigned)ports[i]);
     }
     const struct ticket ticket = {.kind = TICKET_TRAIN, .generation = 1, .attempt = 1};
     const struct places places = {1, 1, bench->ranks, peers};
     const struct place place = {
-        .stages = 1, .rank = bench->rank, .ranks = bench->ranks, .tries = 1};
+        .stages = 1, .rank = bench->rank, .ranks = bench->ranks, .try_number = 1};
     struct peers_lane *lane = peers_lane(member->peers, 0);
     check(peers_lease(lane, 1 + bench->rank, &ticket, &place, &places) == ERR_OK);
     peers_reach(lane);

@@ -49,7 +49,7 @@ static void say(const char *what)
         dprintf(file, "%llu %d %s %llu %u %llu %u %u %u\n", (unsigned long long)time_now_ns(),
                 (int)getpid(), what, (unsigned long long)lease.step, lease.slot,
                 (unsigned long long)lease.attempt, lease.place.stage, lease.place.rank,
-                lease.place.tries);
+                lease.place.try_number);
 }
 
 static bool is_ordered(const char *moment, const char *also)

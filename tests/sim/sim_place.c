@@ -59,21 +59,21 @@ static enum err compute(struct walk *walk)
 
 /* ---- weights ---- */
 
-/* What a member of a place gives the others: its share, and what tells whether it computes under
- * the same try. */
+/* What a member of a place gives the others: its share, and what tells whether it computes at the
+ * same place, under the same try. */
 struct given_part {
     uint64_t share;
-    uint64_t tries;
+    uint32_t unit, try_number;
 };
 
 /* Of the place that the lane computes at. */
-static uint64_t tries_of(const struct walk *walk)
+static uint32_t try_of(const struct walk *walk)
 {
     const struct agent *agent = world.sim->workers[walk->device->worker].agent;
     for (uint32_t i = 0; agent != NULL && i < agent->tickets.count; i++) {
         const struct agent_ticket *ticket = &agent->tickets.all[i];
         if (ticket->state == AGENT_TICKET_HELD && ticket->ticket.attempt == walk->ticket->attempt)
-            return ticket->place.tries;
+            return ticket->place.try_number;
     }
     return 0;
 }
@@ -86,10 +86,12 @@ static enum err take_part(struct walk *walk, const struct given_part *own, uint3
     TRY(walk->hooks->take_part(walk->hooks->context, &name, ret_part, sizeof *ret_part));
     if (!life_acts())
         return ERR_CANCELLED;
-    if (own->tries != 0 && ret_part->tries != own->tries)
-        sim_violated(world.sim, 23, "w%u takes a part of try %llu under try %llu",
-                     walk->device->worker, (unsigned long long)ret_part->tries,
-                     (unsigned long long)own->tries);
+    if (own->try_number != 0 && ret_part->try_number != own->try_number)
+        sim_violated(world.sim, 23, "w%u takes a part of try %u under try %u", walk->device->worker,
+                     ret_part->try_number, own->try_number);
+    if (ret_part->unit != own->unit)
+        sim_violated(world.sim, 23, "w%u takes a part of unit %u for one of unit %u",
+                     walk->device->worker, ret_part->unit, own->unit);
     return ERR_OK;
 }
 
@@ -97,7 +99,7 @@ static enum err take_part(struct walk *walk, const struct given_part *own, uint3
 static enum err weights_of(struct walk *walk, uint32_t unit, uint64_t *ret_weights)
 {
     const struct model *model = walk->device->model;
-    struct given_part own = {.tries = tries_of(walk)}, other;
+    struct given_part own = {.unit = unit, .try_number = try_of(walk)}, other;
     own.share = compute_unit_share(&world.sim->compute, unit, model, walk->device->weights);
     uint64_t sum = own.share;
     if (model->ranks > 1) {

@@ -22,7 +22,7 @@ struct early_want {
 /* What the coordinator gave it. */
 struct granted_seat {
     uint64_t member, attempt;
-    uint32_t tries;
+    uint32_t try_number;
 };
 
 struct sim_worker {

@@ -199,7 +199,7 @@ static void check_slip(struct sim *sim, struct coordinator *core)
     for (const struct statement *said = said_newest(&core->run, slip->step, slip->node);
          said != NULL; said = said_next(said)) {
         if (said->attempt != slip->attempt || said->stage != slip->place.stage ||
-            said->tries != slip->place.tries)
+            said->try_number != slip->place.try_number)
             continue;
         own = own || said->member == slip->member;
         other = other || said->member != slip->member;

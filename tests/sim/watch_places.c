@@ -39,7 +39,7 @@ void __wrap_send_ticket(struct coordinator *coordinator, struct member *member)
     const struct gang *gang = gangs_find(&coordinator->run.gangs, member->ticket.attempt);
     if (worker != NULL && gang != NULL)
         worker->seats[worker->seat_count++ % SIM_LEASES_MAX] = (struct granted_seat){
-            member->id, member->ticket.attempt, gang->seats[member->seat].tries};
+            member->id, member->ticket.attempt, gang->seats[member->seat].try_number};
     __real_send_ticket(coordinator, member);
 }
 
@@ -49,16 +49,16 @@ static void check_tries(struct sim *sim, struct coordinator *core, const struct 
     for (uint32_t i = 0; i < core->run.gangs.seats; i++) {
         const struct gang_seat *seat = &gang->seats[i];
         const struct sim_worker *worker = worker_of(sim, core, seat->member);
-        uint32_t tries = seat->tries;
+        uint32_t number = seat->try_number;
         for (uint32_t k = 0; worker != NULL && k < SIM_LEASES_MAX; k++) {
             const struct granted_seat *granted =
                 &worker->seats[(worker->seat_count + k) % SIM_LEASES_MAX]; /* the newest last */
             if (granted->member == seat->member && granted->attempt == gang->ticket.attempt)
-                tries = granted->tries;
+                number = granted->try_number;
         }
-        if (tries != seat->tries)
+        if (number != seat->try_number)
             sim_violated(sim, 23, "w%u computes under try %u of a place whose try is %u",
-                         worker->index, tries, seat->tries);
+                         worker->index, number, seat->try_number);
     }
 }
 

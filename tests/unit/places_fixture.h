@@ -119,8 +119,10 @@ static inline struct place seat_of(const struct places_fixture *f,
     while (i < places.peer_count && peers[i].member != member)
         i++;
     assert_true(i < places.peer_count);
-    return (struct place){
-        .stage = peers[i].stage, .stages = PLACES, .rank = peers[i].rank, .tries = peers[i].tries};
+    return (struct place){.stage = peers[i].stage,
+                          .stages = PLACES,
+                          .rank = peers[i].rank,
+                          .try_number = peers[i].try_number};
 }
 
 /* Member i gives its place of that lease up, because member `named` does not answer it. */

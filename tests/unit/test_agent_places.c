@@ -612,11 +612,11 @@ TEST_F(s3_a_ticket_ends_with_the_lease_that_an_answer_does_not_name, agent, TWO_
 static void rank_lease(struct lease *lease, const struct agent_fixture *f, uint32_t rank)
 {
     lease_make(lease, f, 0, ATTEMPT);
-    lease->reply.place = (struct place){.stages = 1, .rank = rank, .ranks = 2, .tries = 1};
+    lease->reply.place = (struct place){.stages = 1, .rank = rank, .ranks = 2, .try_number = 1};
     lease->reply.ticket.chunks = (struct number_range){0, f->model.chunks_count};
     for (uint32_t i = 0; i < 2; i++)
         lease->peers[i] =
-            (struct peer){.rank = i, .tries = 1, .member = i == rank ? f->member : NEIGHBOUR};
+            (struct peer){.rank = i, .try_number = 1, .member = i == rank ? f->member : NEIGHBOUR};
 }
 
 TEST_F(a_member_of_a_place_pulls_and_pushes_its_pieces, agent, TWO_RANKS)
@@ -656,7 +656,7 @@ TEST_F(s6_a_grant_of_the_lease_that_is_computed_begins_it_again, agent, TWO_LEAS
     grant_step(f, start(f).sequence, &lease, 1, 0);
     uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
     placed(f);
-    lease.reply.place.tries = 2;
+    lease.reply.place.try_number = 2;
     lease.reply.places.number = 3;
     lease.kept[0] = ATTEMPT + 1;
     lease.reply.lease_count = 1;
@@ -664,9 +664,9 @@ TEST_F(s6_a_grant_of_the_lease_that_is_computed_begins_it_again, agent, TWO_LEAS
     assert_int_equal(count(f, AGENT_CANCEL), 1);
     assert_int_equal(seen(f, AGENT_CANCEL, 0)->lane, 0);
     assert_int_equal(count(f, AGENT_COMPLETE), 0);
-    assert_int_equal(seen(f, AGENT_LEASE, 0)->place.tries, 2);
+    assert_int_equal(seen(f, AGENT_LEASE, 0)->place.try_number, 2);
     assert_int_equal(seen(f, AGENT_COMPUTE, 0)->lane, 1);
-    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->place.tries, 2);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->place.try_number, 2);
     assert_int_equal(count(f, AGENT_ACQUIRE), 1); /* it may have another one beside it */
 }
 
@@ -681,7 +681,7 @@ TEST_F(s6_a_seat_of_another_rank_waits_for_what_is_computed, agent, TWO_RANKS, .
     sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
     placed(f);
     rank_lease(&lease, f, 1);
-    lease.reply.place.tries = 2;
+    lease.reply.place.try_number = 2;
     lease.reply.places.number = 3;
     lease.kept[0] = ATTEMPT;
     lease.reply.lease_count = 1;

@@ -75,7 +75,7 @@ TEST_F(s4_a_lost_place_is_empty_again_even_if_it_was_done, places, .c.steps = 4)
     const struct acquire_reply again = answer(&f->c, f->m[2]);
     assert_int_equal(again.ticket.attempt, attempt);
     assert_int_equal(again.place.stage, 0);
-    assert_int_equal(again.place.tries, 2);
+    assert_int_equal(again.place.try_number, PLACES + 1);
     assert_true(hears(f, 1, attempt));
     assert_true(places_now(f, attempt, peers).number > number);
     done(f, 1, &replies[1], ERR_OK);
@@ -674,7 +674,7 @@ TEST_F(a_place_that_was_given_up_is_not_given_up_again, places, .c.steps = 4)
     const struct acquire_reply again = answer(&f->c, f->m[1]);
     assert_int_equal(again.ticket.attempt, replies[1].ticket.attempt);
     done(f, 1, &replies[1], ERR_BUSY); /* once more */
-    assert_int_equal(seat_of(f, &again, f->m[1]).tries, again.place.tries);
+    assert_int_equal(seat_of(f, &again, f->m[1]).try_number, again.place.try_number);
     done(f, 0, &replies[0], ERR_OK);
     done(f, 1, &again, ERR_OK);
     assert_true(hears(f, 0, again.ticket.attempt)); /* the lease is over */

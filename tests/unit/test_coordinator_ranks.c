@@ -36,7 +36,7 @@ TEST_F(s6_a_place_has_a_member_for_each_rank, places, .c.steps = 4, .c.ranks = R
         assert_int_equal(replies[i].place.ranks, RANKS);
         assert_int_equal(replies[i].place.stage, i / RANKS);
         assert_int_equal(replies[i].place.rank, i % RANKS);
-        assert_int_equal(replies[i].place.tries, 1);
+        assert_int_equal(replies[i].place.try_number, 1 + i / RANKS);
         assert_true(ticket_names(&replies[i].ticket, i / RANKS, 0));
     }
     struct places places = places_now(f, replies[0].ticket.attempt, peers);
@@ -64,8 +64,10 @@ TEST_F(s6_a_loss_ends_the_whole_place_and_gives_a_new_try, places, .c.steps = 4,
     ask(f, 4);
     const struct acquire_reply other = answer(&f->c, f->m[4]);
     assert_true(again.ticket.attempt == attempt && other.ticket.attempt == attempt);
-    assert_true(again.place.stage == 0 && again.place.rank == 0 && again.place.tries == 2);
-    assert_true(other.place.stage == 0 && other.place.rank == 1 && other.place.tries == 2);
+    assert_true(again.place.stage == 0 && again.place.rank == 0 &&
+                again.place.try_number == PLACES + 1);
+    assert_true(other.place.stage == 0 && other.place.rank == 1 &&
+                other.place.try_number == PLACES + 1);
     done(f, 0, &replies[0], ERR_OK); /* of the try before: it changes nothing */
     done(f, 2, &replies[2], ERR_OK);
     done(f, 3, &replies[3], ERR_OK);
@@ -83,17 +85,37 @@ TEST_F(s6_each_loss_gives_a_new_try, places, .c.steps = 4, .c.ranks = RANKS)
     lose(f, 4);
     lose(f, 1);
     ask(f, 0);
-    assert_int_equal(answer(&f->c, f->m[0]).place.tries, 2);
+    assert_int_equal(answer(&f->c, f->m[0]).place.try_number, PLACES + 1);
     lose(f, 0);
     f->m[0] = join_reached(&f->c, "f");
     f->m[1] = join_reached(&f->c, "g");
     f->sequence[0] = f->sequence[1] = 0;
     ask(f, 0);
-    assert_int_equal(answer(&f->c, f->m[0]).place.tries, 3);
+    assert_int_equal(answer(&f->c, f->m[0]).place.try_number, PLACES + 2);
     ask(f, 1);
-    assert_int_equal(answer(&f->c, f->m[1]).place.tries, 3);
+    assert_int_equal(answer(&f->c, f->m[1]).place.try_number, PLACES + 2);
     assert_true(sits(f, 2, replies[0].ticket.attempt)); /* of the other place, which goes on */
     assert_int_equal(answer(&f->c, f->m[1]).ticket.attempt, replies[0].ticket.attempt);
+}
+
+/* A member that had a seat of one place, and has one of another now, has no sums to give there that
+ * it made in the first. */
+TEST_F(s6_no_two_tries_of_a_lease_have_one_number, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    done(f, 0, &replies[0], ERR_BUSY);
+    done(f, 2, &replies[2], ERR_BUSY);
+    uint32_t numbers[PLACES];
+    for (uint32_t i = 0; i < SEATS; i++) {
+        ask(f, i);
+        const struct acquire_reply again = answer(&f->c, f->m[i]);
+        assert_int_equal(again.ticket.attempt, replies[0].ticket.attempt);
+        numbers[again.place.stage] = again.place.try_number;
+    }
+    assert_in_range(numbers[0], PLACES + 1, PLACES + 2);
+    assert_in_range(numbers[1], PLACES + 1, PLACES + 2);
+    assert_int_not_equal(numbers[0], numbers[1]);
 }
 
 TEST_F(s6_who_gives_its_seat_up_ends_the_place, places, .c.steps = 4, .c.ranks = RANKS)

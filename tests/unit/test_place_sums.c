@@ -5,7 +5,7 @@
 #include "worker/outbox.h"
 #include "worker/wants.h"
 
-enum { TRIES = 2 };
+enum { TRY = 2 };
 
 struct place_fixture {
     struct mesh_fixture mesh;
@@ -17,15 +17,16 @@ struct place_fixture {
 
 static const struct digest shown = {{1, 2, 3}};
 
-static struct place seat(uint32_t rank, uint32_t tries)
+static struct place seat(uint32_t rank, uint32_t number)
 {
-    return (struct place){.stage = 1, .stages = STAGES, .rank = rank, .ranks = 2, .tries = tries};
+    return (struct place){
+        .stage = 1, .stages = STAGES, .rank = rank, .ranks = 2, .try_number = number};
 }
 
-static void hears(struct place_fixture *f, uint32_t tries)
+static void hears(struct place_fixture *f, uint32_t number)
 {
     for (int i = 1; i <= 2; i++)
-        f->mesh.peers[i].tries = tries;
+        f->mesh.peers[i].try_number = number;
     f->mesh.places.number++;
     outbox_places(f->outbox, &f->mesh.places);
 }
@@ -37,11 +38,11 @@ static void release(void *value)
 
 static void place_set_up(struct place_fixture *f)
 {
-    const struct place own = seat(0, TRIES), other = seat(1, TRIES);
+    const struct place own = seat(0, TRY), other = seat(1, TRY);
     mesh_set_up(&f->mesh);
     for (uint32_t i = 0; i < STAGES; i++) {
         memcpy(f->mesh.peers[i].certificate, shown.bytes, sizeof shown.bytes);
-        f->mesh.peers[i].tries = TRIES;
+        f->mesh.peers[i].try_number = TRY;
     }
     f->mesh.peers[2].stage = 1;
     f->mesh.peers[2].rank = 1;
@@ -64,16 +65,16 @@ static void place_tear_down(struct place_fixture *f)
     mesh_tear_down(&f->mesh);
 }
 
-static struct value_name name_of(const struct place_fixture *f, uint32_t tries, uint32_t sequence)
+static struct value_name name_of(const struct place_fixture *f, uint32_t number, uint32_t sequence)
 {
-    const struct place place = seat(0, tries);
+    const struct place place = seat(0, number);
     const struct executor_part part = {.sequence = sequence, .round = 1, .rank = 0};
     return boundaries_sum_name(&f->mesh.ticket, &place, &part);
 }
 
-static enum err give(struct place_fixture *f, uint32_t tries, uint32_t sequence, uint8_t byte)
+static enum err give(struct place_fixture *f, uint32_t number, uint32_t sequence, uint8_t byte)
 {
-    const struct value_name name = name_of(f, tries, sequence);
+    const struct value_name name = name_of(f, number, sequence);
     struct counted *value = counted_new(8);
     memset(value->data, byte, 8);
     return outbox_give(f->outbox, ATTEMPT, &name, value, 1000 + byte);
@@ -85,9 +86,9 @@ static void ask_name(struct place_fixture *f, const struct value_name *name)
     assert_int_equal(outbox_want(f->asker, &want), ERR_OK);
 }
 
-static void ask(struct place_fixture *f, uint32_t tries, uint32_t sequence)
+static void ask(struct place_fixture *f, uint32_t number, uint32_t sequence)
 {
-    const struct value_name name = name_of(f, tries, sequence);
+    const struct value_name name = name_of(f, number, sequence);
     ask_name(f, &name);
 }
 
@@ -101,24 +102,24 @@ static void answers(struct place_fixture *f, enum from_peer_kind kind)
 
 TEST_F(s6_a_sum_of_another_round_is_another, place)
 {
-    struct value_name next = name_of(f, TRIES, 1);
+    struct value_name next = name_of(f, TRY, 1);
     next.round++;
-    assert_int_equal(give(f, TRIES, 1, 7), ERR_OK);
+    assert_int_equal(give(f, TRY, 1, 7), ERR_OK);
     ask_name(f, &next);
     answers(f, FROM_PEER_PARKED);
 }
 
 TEST_F(s6_a_partial_sum_is_parked_and_then_given_as_often_as_it_is_asked_for, place)
 {
-    ask(f, TRIES, 1);
+    ask(f, TRY, 1);
     answers(f, FROM_PEER_PARKED);
-    assert_int_equal(give(f, TRIES, 1, 7), ERR_OK);
+    assert_int_equal(give(f, TRY, 1, 7), ERR_OK);
     answers(f, FROM_PEER_HAVE);
-    ask(f, TRIES, 1);
+    ask(f, TRY, 1);
     answers(f, FROM_PEER_HAVE);
     assert_int_equal(f->answer.value->data[7], 7);
-    assert_int_equal(give(f, TRIES, 1, 7), ERR_OK);
-    assert_int_equal(give(f, TRIES, 1, 8), ERR_WRONG_BITS);
+    assert_int_equal(give(f, TRY, 1, 7), ERR_OK);
+    assert_int_equal(give(f, TRY, 1, 8), ERR_WRONG_BITS);
 }
 
 /* The names of the second member's next question. */
@@ -134,7 +135,7 @@ static struct value_name asked(struct place_fixture *f, uint32_t sequence)
 
 TEST_F(sums_that_will_be_taken_are_asked_for_with_the_first_that_is_waited_for, place)
 {
-    const struct value_name first = name_of(f, TRIES, 1), second = name_of(f, TRIES, 2);
+    const struct value_name first = name_of(f, TRY, 1), second = name_of(f, TRY, 2);
     struct wants_effect effect;
     wants_expect(f->wants, &first, 8);
     wants_expect(f->wants, &second, 8);
@@ -147,7 +148,7 @@ TEST_F(sums_that_will_be_taken_are_asked_for_with_the_first_that_is_waited_for, 
 
 TEST_F(more_than_one_largest_value_is_not_asked_for_ahead, place)
 {
-    const struct value_name first = name_of(f, TRIES, 1), second = name_of(f, TRIES, 2);
+    const struct value_name first = name_of(f, TRY, 1), second = name_of(f, TRY, 2);
     struct wants_effect effect;
     wants_expect(f->wants, &first, WIRE_VALUE_BYTES_MAX);
     wants_expect(f->wants, &second, 1);
@@ -158,42 +159,42 @@ TEST_F(more_than_one_largest_value_is_not_asked_for_ahead, place)
 
 TEST_F(s6_a_question_of_an_older_try_is_refused_one_of_a_newer_waits, place)
 {
-    assert_int_equal(give(f, TRIES, 1, 7), ERR_OK);
-    ask(f, TRIES - 1, 1);
+    assert_int_equal(give(f, TRY, 1, 7), ERR_OK);
+    ask(f, TRY - 1, 1);
     answers(f, FROM_PEER_GONE);
-    ask(f, TRIES + 1, 1);
+    ask(f, TRY + 1, 1);
     answers(f, FROM_PEER_PARKED);
-    hears(f, TRIES + 1);
+    hears(f, TRY + 1);
     assert_false(outbox_next(f->asker, &f->answer)); /* the sum of the older try is not it */
-    assert_int_equal(give(f, TRIES + 1, 1, 9), ERR_OK);
+    assert_int_equal(give(f, TRY + 1, 1, 9), ERR_OK);
     answers(f, FROM_PEER_HAVE);
     assert_int_equal(f->answer.value->data[0], 9);
 }
 
 TEST_F(s6_sums_of_an_older_try_are_not_kept, place)
 {
-    assert_int_equal(give(f, TRIES, 1, 7), ERR_OK);
-    hears(f, TRIES + 1);
+    assert_int_equal(give(f, TRY, 1, 7), ERR_OK);
+    hears(f, TRY + 1);
     assert_int_equal(outbox_bytes(f->outbox), 0);
-    assert_int_equal(give(f, TRIES, 2, 7), ERR_OK); /* the lane has not heard yet */
+    assert_int_equal(give(f, TRY, 2, 7), ERR_OK); /* the lane has not heard yet */
     assert_int_equal(outbox_bytes(f->outbox), 0);
 }
 
 TEST_F(s6_the_newest_sum_and_the_one_before_are_kept, place)
 {
     for (uint32_t sequence = 1; sequence <= 5; sequence++)
-        assert_int_equal(give(f, TRIES, sequence, (uint8_t)sequence), ERR_OK);
+        assert_int_equal(give(f, TRY, sequence, (uint8_t)sequence), ERR_OK);
     assert_int_equal(outbox_bytes(f->outbox), 2 * 8);
-    ask(f, TRIES, 4);
+    ask(f, TRY, 4);
     answers(f, FROM_PEER_HAVE);
-    ask(f, TRIES, 3);
+    ask(f, TRY, 3);
     answers(f, FROM_PEER_GONE);
 }
 
 TEST_F(s6_only_the_other_members_of_the_place_are_given_sums, place)
 {
-    assert_int_equal(give(f, TRIES, 1, 7), ERR_OK);
-    struct value_name name = name_of(f, TRIES, 1);
+    assert_int_equal(give(f, TRY, 1, 7), ERR_OK);
+    struct value_name name = name_of(f, TRY, 1);
     name.rank = 1; /* the asker's own */
     ask_name(f, &name);
     answers(f, FROM_PEER_GONE);
@@ -201,14 +202,14 @@ TEST_F(s6_only_the_other_members_of_the_place_are_given_sums, place)
     ask_name(f, &name);
     answers(f, FROM_PEER_GONE);
     f->mesh.peers[2].stage = 2;
-    hears(f, TRIES);
-    ask(f, TRIES, 1);
+    hears(f, TRY);
+    ask(f, TRY, 1);
     answers(f, FROM_PEER_GONE);
 }
 
 TEST_F(s3_sums_go_with_their_lease, place)
 {
-    assert_int_equal(give(f, TRIES, 1, 7), ERR_OK);
+    assert_int_equal(give(f, TRY, 1, 7), ERR_OK);
     outbox_keep(f->outbox, NULL, 0);
     assert_int_equal(outbox_bytes(f->outbox), 0);
 }
@@ -217,7 +218,7 @@ TEST_F(s3_sums_go_with_their_lease, place)
 
 TEST_F(s6_a_sum_is_asked_of_the_member_that_gives_it, place)
 {
-    const struct value_name name = name_of(f, TRIES, 1);
+    const struct value_name name = name_of(f, TRY, 1);
     struct wants_effect effect;
     assert_int_equal(wants_begin(f->wants, 5000, &name, 8), ERR_OK);
     assert_true(wants_next(f->wants, 5000, &effect));
@@ -245,7 +246,7 @@ static void brings(struct place_fixture *f, const struct value_name *name, uint6
 
 TEST_F(s6_a_sum_of_another_size_or_digest_fails_the_second_time, place)
 {
-    const struct value_name name = name_of(f, TRIES, 1);
+    const struct value_name name = name_of(f, TRY, 1);
     struct wants_value value;
     uint64_t member = 0;
     assert_int_equal(wants_begin(f->wants, 5000, &name, 8), ERR_OK);
@@ -265,7 +266,7 @@ TEST_F(s6_a_sum_of_another_size_or_digest_fails_the_second_time, place)
 /* It answers, but never that it has to wait for the sum. */
 TEST_F(s6_who_only_ever_refuses_a_sum_fails_the_place, place)
 {
-    const struct value_name name = name_of(f, TRIES, 1);
+    const struct value_name name = name_of(f, TRY, 1);
     struct wants_value value;
     struct wants_effect effect;
     uint64_t member = 0;
@@ -283,8 +284,8 @@ TEST_F(s6_who_only_ever_refuses_a_sum_fails_the_place, place)
 
 TEST_F(s6_sums_of_another_try_and_the_own_ones_are_not_asked_for, place)
 {
-    struct value_name names[] = {name_of(f, TRIES - 1, 1), name_of(f, TRIES + 1, 1),
-                                 name_of(f, TRIES, 1)};
+    struct value_name names[] = {name_of(f, TRY - 1, 1), name_of(f, TRY + 1, 1),
+                                 name_of(f, TRY, 1)};
     names[2].rank = 1;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_int_equal(wants_begin(f->wants, 5000, &names[i], 8), ERR_NOT_FOUND);
