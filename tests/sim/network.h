@@ -45,7 +45,7 @@ struct stream {
     enum stream_kind kind;
     uint32_t worker;                  /* opener of exchange, member and peers' streams */
     uint32_t peer;                    /* acceptor of those between workers */
-    uint64_t peer_member;             /* that it was when the stream was opened; 0: none */
+    uint64_t peer_member;             /* that it was, and was meant, at the opening; 0: none */
     uint32_t server;                  /* opener of links; acceptor of exchange streams */
     uint32_t office;                  /* the coordinator that accepts member streams and links */
     uint32_t parked[SIM_THREADS_MAX]; /* pulls of an exchange stream that wait in a thread */

@@ -229,7 +229,7 @@ enum err rpc_stream_open(struct rpc_channel *channel, const char *path,
       : to.kind == MACHINE_WORKER ? &what.peer
                                   : &what.office) = to.index;
     if (to.kind == MACHINE_WORKER)
-        what.peer_member = watch_peer_member(life->sim, to.index);
+        what.peer_member = watch_peer_member(life->sim, life->place.index, to.index);
     struct rpc_stream *rpc = add_stream(life, network_open(life->sim, what), OPENER, events);
     rpc->owner = owner;
     rpc->channel = channel;

@@ -42,6 +42,7 @@ struct sim_worker {
     } heartbeat;                                 /* the newest */
     /* In a mesh (watch_places.c). */
     const struct agent *agent; /* as its loop waited last; NULL: it has not yet */
+    uint64_t reached;          /* the member that it last opened a stream to */
     uint32_t lease_count, seat_count, early_count;
     struct ticket leases[SIM_LEASES_MAX];
     struct granted_seat seats[SIM_LEASES_MAX];

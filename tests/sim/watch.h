@@ -37,7 +37,8 @@ void watch_leave(struct sim *sim, uint32_t worker, struct slice request);
 void watch_waited(void);
 
 /* One who is asked for a value has answered the worker that asks (watch_places.c). */
-uint64_t watch_peer_member(const struct sim *sim, uint32_t worker); /* 0: it is none now */
+/* The member that the worker `opener` means by another one, and that this is now; 0: none. */
+uint64_t watch_peer_member(const struct sim *sim, uint32_t opener, uint32_t worker);
 void watch_peer_answered(struct sim *sim, struct stream *stream, const struct message *message);
 
 /* An effect of a coordinator is carried out. False: its process is dead, perhaps just now. */

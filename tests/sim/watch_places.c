@@ -267,10 +267,11 @@ void __wrap_agent_places(struct agent *agent, uint64_t now_ms, const struct plac
 
 /* ---- who asks ---- */
 
-uint64_t watch_peer_member(const struct sim *sim, uint32_t worker)
+uint64_t watch_peer_member(const struct sim *sim, uint32_t opener, uint32_t worker)
 {
     const struct agent *agent = sim->workers[worker].agent;
-    return agent != NULL ? agent->member.member : 0;
+    uint64_t reached = sim->workers[opener].reached;
+    return agent != NULL && agent->member.member == reached ? reached : 0;
 }
 
 void watch_peer_answered(struct sim *sim, struct stream *stream, const struct message *message)
@@ -286,6 +287,8 @@ void watch_peer_answered(struct sim *sim, struct stream *stream, const struct me
 }
 
 REAL(bool, wants_next, struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect);
+REAL(bool, wants_next_stream, struct wants *wants, uint64_t now_ms,
+     struct wants_effect *ret_effect);
 
 /* As peers_joined() has it. */
 static uint64_t answer_us(const struct sim *sim)
@@ -295,7 +298,7 @@ static uint64_t answer_us(const struct sim *sim)
 }
 
 /* S7: who answers, be it that the value is not there yet, is not named; what it answers as the member
- * that it was before is nobody's. */
+ * that it was before, or to who means that one, is nobody's. */
 static void check_silent(struct sim *sim, const struct sim_worker *worker, uint64_t member)
 {
     struct coordinator *core = sim_coordinator_in_office(sim)->core;
@@ -317,9 +320,20 @@ static void check_silent(struct sim *sim, const struct sim_worker *worker, uint6
 
 bool __wrap_wants_next(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect)
 {
-    const struct sim_worker *worker = worker_here();
+    struct sim_worker *worker = worker_here();
     bool any = __real_wants_next(wants, now_ms, ret_effect);
     if (any && worker != NULL && ret_effect->kind == WANTS_UNREACHABLE)
         check_silent(world.sim, worker, ret_effect->peer->member);
+    if (any && worker != NULL && ret_effect->kind == WANTS_OPEN)
+        worker->reached = ret_effect->peer->member;
+    return any;
+}
+
+bool __wrap_wants_next_stream(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect)
+{
+    struct sim_worker *worker = worker_here();
+    bool any = __real_wants_next_stream(wants, now_ms, ret_effect);
+    if (any && worker != NULL)
+        worker->reached = ret_effect->peer->member;
     return any;
 }
