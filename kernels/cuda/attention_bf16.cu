@@ -1,43 +1,19 @@
 /* Attention on tensor cores (FlashAttention-2: Dao 2023, algorithms 1 and 2), arranged as in
  * attention.cu: a block owns rows of one head, WARPS warps with 16 * TILES rows each, and walks
- * over the other side, OTHERS rows at a time, the next ones on their way while these are used.
- * Scores live in registers only: a warp's scores, rounded to bf16, are the left factor of its next
- * product.
+ * over the other side, OTHERS rows at a time, the next ones on their way while these are used
+ * (attention_tiles.cuh). Scores live in registers only: a warp's scores, rounded to bf16, are the
+ * left factor of its next product.
  *
  * Two runs are equal, for attention.cu's reasons. What is rounded to bf16: the inputs, P and dS,
  * and the results; all sums are fp32. Exponentials are powers of 2: e^x = 2^(x log2 e). */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/math.cuh"
-#include "kernels/cuda/mma.cuh"
 
 enum {
-    WARPS = 4,
     LANES_OF_ROW = 4,    /* lanes that share a row of a result */
     SIZE_MAX_BF16 = 128, /* channels of a head: what registers hold */
 };
-
-/* WIDTH: the head's size rounded up to what a template is there for; what is beyond it is 0. */
-template <int WIDTH, int TILES, int OTHERS> struct shape {
-    enum {
-        ROWS = WARPS * TILES * 16, /* of a block */
-        STRIDE = WIDTH + 8,        /* of rows in shared memory: no two of 8 rows share a bank */
-        OWN = ROWS * STRIDE,       /* elements of a tile of own rows … */
-        OTHER = OTHERS * STRIDE,   /* … and of others */
-        INNER = WIDTH / 16,        /* steps over the channels */
-        OTHER_PAIRS = OTHERS / 16, /* pairs of 8 others: two results side by side */
-        CHANNEL_PAIRS = WIDTH / 16,
-    };
-};
-
-static __device__ int lane(void)
-{
-    return threadIdx.x % WARP;
-}
-
-static __device__ int warp(void)
-{
-    return threadIdx.x / WARP;
-}
 
 /* A pack of which the first `left` elements are there and the others are 0. It is rare: short. */
 static __device__ void copy_some(bf16 *to, const bf16 *from, int left)
@@ -48,126 +24,37 @@ static __device__ void copy_some(bf16 *to, const bf16 *from, int left)
 }
 
 /* to = rows first … of `from`, `stride` apart; 0 beyond T and beyond the head's size. */
-template <int WIDTH, int ROWS>
+template <class Tiles, int ROWS>
 static __device__ void fetch(bf16 *to, const bf16 *from, int first, int stride,
                              const struct heads &heads)
 {
-    enum { PACKS = WIDTH / 8, STEP = WARPS * WARP / PACKS }; /* of a row; rows at a time */
+    enum {
+        PACKS = Tiles::WIDTH / 8,
+        STEP = Tiles::WARPS * WARP / PACKS
+    }; /* of a row; rows at a time */
+    static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "rows that lie alike");
     const int c = threadIdx.x % PACKS * 8, row = threadIdx.x / PACKS;
     const int rows_left = heads.T - first - row, left = heads.size - c;
-    to += row * (WIDTH + 8) + c;
+    to += Tiles::template place<ROWS>(row, c);
     from += (int64_t)(first + row) * stride + c;
     if (heads.packed) {
 #pragma unroll
         for (int i = 0; i < ROWS; i += STEP)
-            copy_async(to + i * (WIDTH + 8), from + (int64_t)i * stride, i < rows_left && left > 0);
+            copy_async(to + i * Tiles::STRIDE, from + (int64_t)i * stride,
+                       i < rows_left && left > 0);
         return;
     }
 #pragma unroll 1
     for (int i = 0; i < ROWS; i += STEP)
-        copy_some(to + i * (WIDTH + 8), from + (int64_t)i * stride, i < rows_left ? left : 0);
+        copy_some(to + i * Tiles::STRIDE, from + (int64_t)i * stride, i < rows_left ? left : 0);
 }
 
-/* Rows 16*tile … of the warp's own, channels 16*step …: a left factor. */
-template <int STRIDE>
-static __device__ void load_left(mma_left &left, const bf16 *own, int tile_row, int step)
+/* What was fetched is there for all; what the block used before is free. */
+template <class Tiles> static __device__ void meet(void)
 {
-    load_tiles(left.pairs, own + (tile_row + lane() % 16) * STRIDE + step * 16 + lane() / 16 * 8);
-}
-
-/* Two right factors that lie side by side: columns are rows n … n + 15 of `others`, the inner
- * dimension is its channels 16*step … */
-template <int STRIDE>
-static __device__ void load_rows_as_columns(mma_right (&right)[2], const bf16 *others, int n,
-                                            int step)
-{
-    unsigned pairs[4];
-    int row = n + lane() % 8 + lane() / 16 * 8;
-    load_tiles(pairs, others + row * STRIDE + step * 16 + lane() / 8 % 2 * 8);
-    right[0] = mma_right{{pairs[0], pairs[1]}};
-    right[1] = mma_right{{pairs[2], pairs[3]}};
-}
-
-/* The same where the inner dimension is rows 16*step … of `others` and the columns are its channels
- * c … c + 15. */
-template <int STRIDE>
-static __device__ void load_rows_as_rows(mma_right (&right)[2], const bf16 *others, int c, int step)
-{
-    unsigned pairs[4];
-    load_tiles_transposed(pairs, others + (step * 16 + lane() % 16) * STRIDE + c + lane() / 16 * 8);
-    right[0] = mma_right{{pairs[0], pairs[1]}};
-    right[1] = mma_right{{pairs[2], pairs[3]}};
-}
-
-/* A warp's results: 16 rows a tile, `PAIRS` times 16 columns. */
-template <int TILES, int PAIRS> struct sums {
-    mma_sum at[TILES][PAIRS][2];
-};
-
-/* Loops over results are unrolled to the last: an index that is not known when compiling would put
- * them in memory instead of registers. */
-#define EACH_RESULT(TILES, PAIRS)                                                                  \
-    _Pragma("unroll") for (int t = 0; t < TILES; t++)                                              \
-        _Pragma("unroll") for (int p = 0; p < PAIRS; p++)                                          \
-            _Pragma("unroll") for (int i = 0; i < 2; i++)
-#define EACH_ELEMENT(TILES, PAIRS)                                                                 \
-    EACH_RESULT(TILES, PAIRS) _Pragma("unroll") for (int j = 0; j < 4; j++)
-
-template <int TILES, int PAIRS> static __device__ void clear(sums<TILES, PAIRS> &s)
-{
-    EACH_RESULT(TILES, PAIRS)
-    s.at[t][p][i] = mma_sum{};
-}
-
-/* scores = own rows (of the warp) others^T */
-template <int WIDTH, int TILES, int OTHERS>
-static __device__ void multiply_rows(sums<TILES, OTHERS / 16> &scores, const bf16 *own,
-                                     const bf16 *others)
-{
-    using S = shape<WIDTH, TILES, OTHERS>;
-    clear(scores);
-#pragma unroll
-    for (int step = 0; step < S::INNER; step++) {
-        mma_left left[TILES];
-#pragma unroll
-        for (int t = 0; t < TILES; t++)
-            load_left<S::STRIDE>(left[t], own, (warp() * TILES + t) * 16, step);
-#pragma unroll
-        for (int p = 0; p < S::OTHER_PAIRS; p++) {
-            mma_right right[2];
-            load_rows_as_columns<S::STRIDE>(right, others, p * 16, step);
-#pragma unroll
-            for (int t = 0; t < TILES; t++) {
-                mma(scores.at[t][p][0], left[t], right[0]);
-                mma(scores.at[t][p][1], left[t], right[1]);
-            }
-        }
-    }
-}
-
-/* products += rounded(scores) others */
-template <int WIDTH, int TILES, int OTHERS>
-static __device__ void add_products(sums<TILES, WIDTH / 16> &products,
-                                    const sums<TILES, OTHERS / 16> &scores, const bf16 *others)
-{
-    using S = shape<WIDTH, TILES, OTHERS>;
-#pragma unroll
-    for (int step = 0; step < S::OTHER_PAIRS; step++) {
-        mma_left left[TILES];
-#pragma unroll
-        for (int t = 0; t < TILES; t++)
-            left[t] = left_of(scores.at[t][step][0], scores.at[t][step][1]);
-#pragma unroll
-        for (int p = 0; p < S::CHANNEL_PAIRS; p++) {
-            mma_right right[2];
-            load_rows_as_rows<S::STRIDE>(right, others, p * 16, step);
-#pragma unroll
-            for (int t = 0; t < TILES; t++) {
-                mma(products.at[t][p][0], left[t], right[0]);
-                mma(products.at[t][p][1], left[t], right[1]);
-            }
-        }
-    }
+    wait_for_copies<0>();
+    Tiles::publish();
+    __syncthreads();
 }
 
 /* Where element j of the i-th result of pair p lies: row of the tile, column. */
@@ -296,45 +183,48 @@ template <int ROWS> static __device__ int head_number(const struct heads &heads)
     return (int)blockIdx.x / ((heads.T + ROWS - 1) / ROWS);
 }
 
-template <int WIDTH, int TILES, int OTHERS>
-static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 3 : 2)
+template <class Tiles>
+static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     forward(bf16 *out, float *lse, const bf16 *qkv, struct heads heads)
 {
-    using S = shape<WIDTH, TILES, OTHERS>;
+    enum { TILES = Tiles::TILES, OTHERS = Tiles::OTHERS };
     extern __shared__ float4 shared[];
-    bf16 *queries = (bf16 *)shared, *keys = queries + S::OWN, *values = keys + 2 * S::OTHER;
-    int number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
+    bf16 *queries = Tiles::begin(shared), *keys = queries + Tiles::OWN,
+         *values = keys + 2 * Tiles::OTHER;
+    int number = head_number<Tiles::ROWS>(heads), first = first_row<Tiles::ROWS>(heads);
     struct tile tile = head_of(heads, number / heads.H, number % heads.H);
-    int query = first + warp() * TILES * 16, end = last_key(heads, first + S::ROWS - 1) + 1;
+    int query = first + warp() * TILES * 16, end = last_key(heads, first + Tiles::ROWS - 1) + 1;
     const float scale2 = heads.scale * LOG2_E;
     struct softmax_rows<TILES> rows;
-    sums<TILES, S::CHANNEL_PAIRS> products;
-    sums<TILES, S::OTHER_PAIRS> scores;
+    typename Tiles::channel_sums products;
+    typename Tiles::scores_sums scores;
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
         rows.largest[t][0] = rows.largest[t][1] = -INFINITY;
         rows.sum[t][0] = rows.sum[t][1] = 0;
     }
     clear(products);
-    fetch<WIDTH, S::ROWS>(queries, qkv + tile.queries, first, heads.wide, heads);
-    fetch<WIDTH, OTHERS>(keys, qkv + tile.keys, 0, heads.wide, heads);
-    fetch<WIDTH, OTHERS>(values, qkv + tile.keys + heads.between, 0, heads.wide, heads);
+    fetch<Tiles, Tiles::ROWS>(queries, qkv + tile.queries, first, heads.wide, heads);
+    fetch<Tiles, Tiles::OTHERS>(keys, qkv + tile.keys, 0, heads.wide, heads);
+    fetch<Tiles, Tiles::OTHERS>(values, qkv + tile.keys + heads.between, 0, heads.wide, heads);
     copies_are_a_group();
     for (int key = 0; key < end; key += OTHERS) {
         int now = key / OTHERS % 2, next = 1 - now;
-        wait_for_copies<0>();
-        __syncthreads(); /* these are there for all, and what `next` held has been used */
+        meet<Tiles>(); /* these are there, and what `next` held has been used */
         if (key + OTHERS < end) {
-            fetch<WIDTH, OTHERS>(keys + next * S::OTHER, qkv + tile.keys, key + OTHERS, heads.wide,
-                                 heads);
-            fetch<WIDTH, OTHERS>(values + next * S::OTHER, qkv + tile.keys + heads.between,
-                                 key + OTHERS, heads.wide, heads);
+            fetch<Tiles, Tiles::OTHERS>(keys + next * Tiles::OTHER, qkv + tile.keys, key + OTHERS,
+                                        heads.wide, heads);
+            fetch<Tiles, Tiles::OTHERS>(values + next * Tiles::OTHER,
+                                        qkv + tile.keys + heads.between, key + OTHERS, heads.wide,
+                                        heads);
         }
         copies_are_a_group();
-        multiply_rows<WIDTH, TILES, OTHERS>(scores, queries, keys + now * S::OTHER);
+        Tiles::start();
+        Tiles::multiply_rows(scores, queries, keys + now * Tiles::OTHER);
+        Tiles::finish(scores);
         hide_keys(scores, query, key, heads);
         exponentiate(scores, products, rows, scale2);
-        add_products<WIDTH, TILES, OTHERS>(products, scores, values + now * S::OTHER);
+        Tiles::add_products(products, scores, values + now * Tiles::OTHER);
     }
     float factor[TILES][2];
 #pragma unroll
@@ -385,22 +275,22 @@ static __device__ void differentiate(float &score, float &dscore, float lse2, fl
 }
 
 /* A tile of queries: dQ = scale * dS K, dP = dout V^T. */
-template <int WIDTH, int OTHERS>
-static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 4 : 3)
+template <class Tiles>
+static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     backward_queries(bf16 *dqkv, const bf16 *dout, const float *lse, const float *D,
                      const bf16 *qkv, struct heads heads)
 {
-    using S = shape<WIDTH, 1, OTHERS>;
+    enum { OTHERS = Tiles::OTHERS };
     extern __shared__ float4 shared[];
-    bf16 *queries = (bf16 *)shared, *douts = queries + S::OWN, *keys = douts + S::OWN;
-    bf16 *values = keys + 2 * S::OTHER;
-    int number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
+    bf16 *queries = Tiles::begin(shared), *douts = queries + Tiles::OWN, *keys = douts + Tiles::OWN;
+    bf16 *values = keys + 2 * Tiles::OTHER;
+    int number = head_number<Tiles::ROWS>(heads), first = first_row<Tiles::ROWS>(heads);
     struct tile tile = head_of(heads, number / heads.H, number % heads.H);
-    int query = first + warp() * 16, end = last_key(heads, first + S::ROWS - 1) + 1;
+    int query = first + warp() * 16, end = last_key(heads, first + Tiles::ROWS - 1) + 1;
     const float scale2 = heads.scale * LOG2_E;
     float lse2[2] = {}, row_D[2] = {}, scale[1][2] = {{heads.scale, heads.scale}};
-    sums<1, S::CHANNEL_PAIRS> products;
-    sums<1, S::OTHER_PAIRS> scores, dscores;
+    typename Tiles::channel_sums products;
+    typename Tiles::scores_sums scores, dscores;
     for (int half = 0; half < 2; half++) {
         int row = query + row_in_tile(half * 2);
         if (row < heads.T) {
@@ -409,46 +299,48 @@ static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 4 : 3)
         }
     }
     clear(products);
-    fetch<WIDTH, S::ROWS>(queries, qkv + tile.queries, first, heads.wide, heads);
-    fetch<WIDTH, S::ROWS>(douts, dout + tile.out, first, heads.C, heads);
-    fetch<WIDTH, OTHERS>(keys, qkv + tile.keys, 0, heads.wide, heads);
-    fetch<WIDTH, OTHERS>(values, qkv + tile.keys + heads.between, 0, heads.wide, heads);
+    fetch<Tiles, Tiles::ROWS>(queries, qkv + tile.queries, first, heads.wide, heads);
+    fetch<Tiles, Tiles::ROWS>(douts, dout + tile.out, first, heads.C, heads);
+    fetch<Tiles, Tiles::OTHERS>(keys, qkv + tile.keys, 0, heads.wide, heads);
+    fetch<Tiles, Tiles::OTHERS>(values, qkv + tile.keys + heads.between, 0, heads.wide, heads);
     copies_are_a_group();
     for (int key = 0; key < end; key += OTHERS) {
         int now = key / OTHERS % 2, next = 1 - now;
-        wait_for_copies<0>();
-        __syncthreads(); /* as in forward */
+        meet<Tiles>(); /* as in forward */
         if (key + OTHERS < end) {
-            fetch<WIDTH, OTHERS>(keys + next * S::OTHER, qkv + tile.keys, key + OTHERS, heads.wide,
-                                 heads);
-            fetch<WIDTH, OTHERS>(values + next * S::OTHER, qkv + tile.keys + heads.between,
-                                 key + OTHERS, heads.wide, heads);
+            fetch<Tiles, Tiles::OTHERS>(keys + next * Tiles::OTHER, qkv + tile.keys, key + OTHERS,
+                                        heads.wide, heads);
+            fetch<Tiles, Tiles::OTHERS>(values + next * Tiles::OTHER,
+                                        qkv + tile.keys + heads.between, key + OTHERS, heads.wide,
+                                        heads);
         }
         copies_are_a_group();
-        multiply_rows<WIDTH, 1, OTHERS>(scores, queries, keys + now * S::OTHER);
-        multiply_rows<WIDTH, 1, OTHERS>(dscores, douts, values + now * S::OTHER);
+        Tiles::start();
+        Tiles::multiply_rows(scores, queries, keys + now * Tiles::OTHER);
+        Tiles::multiply_rows(dscores, douts, values + now * Tiles::OTHER);
+        Tiles::finish(scores, dscores);
         hide_keys(scores, query, key, heads);
-        EACH_ELEMENT(1, S::OTHER_PAIRS)
+        EACH_ELEMENT(1, OTHERS / 16)
         differentiate(scores.at[t][p][i].at[j], dscores.at[t][p][i].at[j], lse2[j / 2],
                       row_D[j / 2], scale2);
-        add_products<WIDTH, 1, OTHERS>(products, dscores, keys + now * S::OTHER);
+        Tiles::add_products(products, dscores, keys + now * Tiles::OTHER);
     }
     store_rows(dqkv + tile.queries, query, heads.wide, products, scale, heads);
 }
 
 /* A tile of keys: dV = P^T dout, dK = scale * dS^T Q, over the query heads that share them, first
  * to last. Scores are transposed here: the warp's rows are keys, its columns queries. */
-template <int WIDTH, int OTHERS>
-static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 3 : 2)
+template <class Tiles>
+static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     backward_keys(bf16 *dqkv, const bf16 *dout, const float *lse, const float *D, const bf16 *qkv,
                   struct heads heads)
 {
-    using S = shape<WIDTH, 1, OTHERS>;
+    enum { OTHERS = Tiles::OTHERS };
     extern __shared__ float4 shared[];
-    bf16 *keys = (bf16 *)shared, *values = keys + S::OWN, *queries = values + S::OWN;
-    bf16 *douts = queries + 2 * S::OTHER;
+    bf16 *keys = Tiles::begin(shared), *values = keys + Tiles::OWN, *queries = values + Tiles::OWN;
+    bf16 *douts = queries + 2 * Tiles::OTHER;
     __shared__ float lse2[OTHERS], row_D[OTHERS];
-    int number = head_number<S::ROWS>(heads), first = first_row<S::ROWS>(heads);
+    int number = head_number<Tiles::ROWS>(heads), first = first_row<Tiles::ROWS>(heads);
     int shares = heads.H / heads.G, b = number / heads.G, h = number % heads.G * shares;
     struct tile tile = head_of(heads, b, h);
     const int key = first + warp() * 16, begin = first_query(heads, first) / OTHERS * OTHERS;
@@ -456,14 +348,14 @@ static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 3 : 2)
     int query = begin;
     const float scale2 = heads.scale * LOG2_E;
     const float scale[1][2] = {{heads.scale, heads.scale}}, one[1][2] = {{1, 1}};
-    sums<1, S::CHANNEL_PAIRS> dkeys, dvalues;
-    sums<1, S::OTHER_PAIRS> scores, dscores;
+    typename Tiles::channel_sums dkeys, dvalues;
+    typename Tiles::scores_sums scores, dscores;
     clear(dkeys);
     clear(dvalues);
-    fetch<WIDTH, S::ROWS>(keys, qkv + tile.keys, first, heads.wide, heads);
-    fetch<WIDTH, S::ROWS>(values, qkv + tile.keys + heads.between, first, heads.wide, heads);
-    fetch<WIDTH, OTHERS>(queries, qkv + tile.queries, begin, heads.wide, heads);
-    fetch<WIDTH, OTHERS>(douts, dout + tile.out, begin, heads.C, heads);
+    fetch<Tiles, Tiles::ROWS>(keys, qkv + tile.keys, first, heads.wide, heads);
+    fetch<Tiles, Tiles::ROWS>(values, qkv + tile.keys + heads.between, first, heads.wide, heads);
+    fetch<Tiles, Tiles::OTHERS>(queries, qkv + tile.queries, begin, heads.wide, heads);
+    fetch<Tiles, Tiles::OTHERS>(douts, dout + tile.out, begin, heads.C, heads);
     copies_are_a_group();
     for (int step = 0; step < steps; step++) {
         int now = step % 2, next = 1 - now, query_then = query + OTHERS;
@@ -474,29 +366,30 @@ static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 3 : 2)
             then.out += heads.size;
             then.lse += heads.T;
         }
-        wait_for_copies<0>();
-        __syncthreads(); /* as in forward; and the rows' numbers before have been used */
-        for (int i = threadIdx.x; i < OTHERS; i += WARPS * WARP) {
+        meet<Tiles>(); /* as in forward; and the rows' numbers before have been used */
+        for (int i = threadIdx.x; i < OTHERS; i += Tiles::WARPS * WARP) {
             bool there = query + i < heads.T;
             lse2[i] = there ? lse[tile.lse + query + i] * LOG2_E : 0;
             row_D[i] = there ? D[tile.lse + query + i] : 0;
         }
         if (step + 1 < steps) {
-            fetch<WIDTH, OTHERS>(queries + next * S::OTHER, qkv + then.queries, query_then,
-                                 heads.wide, heads);
-            fetch<WIDTH, OTHERS>(douts + next * S::OTHER, dout + then.out, query_then, heads.C,
-                                 heads);
+            fetch<Tiles, Tiles::OTHERS>(queries + next * Tiles::OTHER, qkv + then.queries,
+                                        query_then, heads.wide, heads);
+            fetch<Tiles, Tiles::OTHERS>(douts + next * Tiles::OTHER, dout + then.out, query_then,
+                                        heads.C, heads);
         }
         copies_are_a_group();
-        multiply_rows<WIDTH, 1, OTHERS>(scores, keys, queries + now * S::OTHER);
-        multiply_rows<WIDTH, 1, OTHERS>(dscores, values, douts + now * S::OTHER);
+        Tiles::start();
+        Tiles::multiply_rows(scores, keys, queries + now * Tiles::OTHER);
+        Tiles::multiply_rows(dscores, values, douts + now * Tiles::OTHER);
+        Tiles::finish(scores, dscores);
         __syncthreads(); /* the rows' numbers are there */
         hide_from_queries(scores, key, query, heads);
-        EACH_ELEMENT(1, S::OTHER_PAIRS)
+        EACH_ELEMENT(1, OTHERS / 16)
         differentiate(scores.at[t][p][i].at[j], dscores.at[t][p][i].at[j], lse2[column_of(p, i, j)],
                       row_D[column_of(p, i, j)], scale2);
-        add_products<WIDTH, 1, OTHERS>(dvalues, scores, douts + now * S::OTHER);
-        add_products<WIDTH, 1, OTHERS>(dkeys, dscores, queries + now * S::OTHER);
+        Tiles::add_products(dvalues, scores, douts + now * Tiles::OTHER);
+        Tiles::add_products(dkeys, dscores, queries + now * Tiles::OTHER);
         tile = then;
         query = query_then;
     }
@@ -507,19 +400,25 @@ static __global__ void __launch_bounds__(WARPS *WARP, WIDTH == 64 ? 3 : 2)
 /* -- which template ---------------------------------------------------------------------------- */
 
 /* Tiles of `own` arrays of own rows, and two of each of two arrays of others. */
-template <int WIDTH, int TILES, int OTHERS> static size_t shared_bytes(int own)
+template <class Tiles> static size_t shared_bytes(int own)
 {
-    using S = shape<WIDTH, TILES, OTHERS>;
-    return (size_t)(own * S::OWN + 4 * S::OTHER) * sizeof(bf16);
+    const size_t before = Tiles::ALIGNMENT - alignof(float4);
+    return before + (size_t)(own * Tiles::OWN + 4 * Tiles::OTHER) * sizeof(bf16);
 }
 
-template <int WIDTH, int TILES, int OTHERS>
+template <class Tiles, typename... Parameters, typename... Arguments>
+static void launch_as(SELF, int64_t heads_count, int own, const struct heads &heads,
+                      void (*kernel)(Parameters...), Arguments... arguments)
+{
+    launch_tiles(k, heads_count, ceil_div(heads.T, Tiles::ROWS), Tiles::WARPS * WARP,
+                 shared_bytes<Tiles>(own), kernel, arguments..., heads);
+}
+
+template <class Tiles>
 static void forward_as(SELF, bf16 *out, float *lse, const bf16 *qkv, int64_t B,
                        const struct heads &heads)
 {
-    int64_t tiles = ceil_div(heads.T, shape<WIDTH, TILES, OTHERS>::ROWS);
-    launch_tiles(k, B * heads.H, tiles, WARPS * WARP, shared_bytes<WIDTH, TILES, OTHERS>(1),
-                 forward<WIDTH, TILES, OTHERS>, out, lse, qkv, heads);
+    launch_as<Tiles>(k, B * heads.H, 1, heads, forward<Tiles>, out, lse, qkv);
 }
 
 void attention_bf16_forward(SELF, bf16 *out, float *lse, const bf16 *qkv, int64_t B,
@@ -527,22 +426,23 @@ void attention_bf16_forward(SELF, bf16 *out, float *lse, const bf16 *qkv, int64_
 {
     if (!head_size_fits(k, heads, SIZE_MAX_BF16))
         return;
-    if (heads.size <= 64)
-        forward_as<64, 2, 64>(k, out, lse, qkv, B, heads);
+    if (k->state->groups && heads.size <= 64)
+        forward_as<group_tiles<64, 2, 2>>(k, out, lse, qkv, B, heads);
+    else if (k->state->groups)
+        forward_as<group_tiles<128, 2, 1>>(k, out, lse, qkv, B, heads);
+    else if (heads.size <= 64)
+        forward_as<warp_tiles<64, 2, 64, 3>>(k, out, lse, qkv, B, heads);
     else
-        forward_as<128, 1, 64>(k, out, lse, qkv, B, heads);
+        forward_as<warp_tiles<128, 1, 64, 2>>(k, out, lse, qkv, B, heads);
 }
 
-template <int WIDTH, int OTHERS>
+template <class OfQueries, class OfKeys>
 static void backward_as(SELF, bf16 *dqkv, const bf16 *dout, const float *lse, const float *D,
                         const bf16 *qkv, int64_t B, const struct heads &heads)
 {
-    int64_t tiles = ceil_div(heads.T, shape<WIDTH, 1, OTHERS>::ROWS);
-    size_t bytes = shared_bytes<WIDTH, 1, OTHERS>(2);
-    launch_tiles(k, B * heads.H, tiles, WARPS * WARP, bytes, backward_queries<WIDTH, OTHERS>, dqkv,
-                 dout, lse, D, qkv, heads);
-    launch_tiles(k, B * heads.G, tiles, WARPS * WARP, bytes, backward_keys<WIDTH, OTHERS>, dqkv,
-                 dout, lse, D, qkv, heads);
+    launch_as<OfQueries>(k, B * heads.H, 2, heads, backward_queries<OfQueries>, dqkv, dout, lse, D,
+                         qkv);
+    launch_as<OfKeys>(k, B * heads.G, 2, heads, backward_keys<OfKeys>, dqkv, dout, lse, D, qkv);
 }
 
 void attention_bf16_backward(SELF, bf16 *dqkv, const bf16 *dout, const bf16 *out, const float *lse,
@@ -560,8 +460,16 @@ void attention_bf16_backward(SELF, bf16 *dqkv, const bf16 *dout, const bf16 *out
         launch_each(k, rows * SIZE_MAX_BF16 / 8, sum_rows<8>, D, dout, out, rows, heads);
     else
         launch_each(k, rows * WARP, sum_rows<1>, D, dout, out, rows, heads);
-    if (heads.size <= 64)
-        backward_as<64, 64>(k, dqkv, dout, lse, D, qkv, B, heads);
+    if (k->state->groups && heads.size <= 64)
+        backward_as<group_tiles<64, 1, 3>, group_tiles<64, 1, 3>>(k, dqkv, dout, lse, D, qkv, B,
+                                                                  heads);
+    else if (k->state->groups)
+        backward_as<group_tiles<128, 1, 2>, group_tiles<128, 1, 2>>(k, dqkv, dout, lse, D, qkv, B,
+                                                                    heads);
+    else if (heads.size <= 64)
+        backward_as<warp_tiles<64, 1, 64, 4>, warp_tiles<64, 1, 64, 3>>(k, dqkv, dout, lse, D, qkv,
+                                                                        B, heads);
     else
-        backward_as<128, 32>(k, dqkv, dout, lse, D, qkv, B, heads);
+        backward_as<warp_tiles<128, 1, 32, 3>, warp_tiles<128, 1, 32, 2>>(k, dqkv, dout, lse, D,
+                                                                          qkv, B, heads);
 }

@@ -360,6 +360,7 @@ static bool open_device(const struct kernels_options *options, const cudaDeviceP
 {
     struct kernels_state *state = k->state;
     state->bf16 = options->compute == KERNELS_COMPUTE_BF16;
+    state->groups = device->major == 9 && device->minor == 0;
     snprintf(state->name, sizeof state->name, "CUDA, %s, %zu MiB", device->name,
              device->totalGlobalMem >> 20);
     if (!new_tables(k))

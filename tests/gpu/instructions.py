@@ -1,6 +1,6 @@
 """What the CUDA kernels cost in machine code: tests/gpu/instructions.py FOLDER [--all]
 
-FOLDER has the objects that nvcc made (build/kernels/cuda). Compares the code for sm_90 with the ceilings of
+FOLDER has the objects that nvcc made (build/kernels/cuda). Compares the code for sm_90, or for sm_90a where there is some, with the ceilings of
 instructions.txt beside this file, prints a line for each of its kernels (--all: for every kernel), and a line for
 each that breaks a rule. No GPU is needed: cuobjdump, nvdisasm and c++filt read the objects.
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 
-ARCHITECTURE = "sm_90"
+ARCHITECTURES = ("sm_90a", "sm_90")  # of an object the first that it has
 CEILINGS = os.path.join(os.path.dirname(__file__), "instructions.txt")
 
 # What no kernel has in what is counted, and what those of the table have not; by the word that allows it there.
@@ -55,10 +55,10 @@ def short_names(mangled):
     return {name: re.sub(r"^void |\(.*| ", "", line) for name, line in zip(mangled, lines)}
 
 
-def read_functions(path):
+def read_functions(path, architecture):
     """Mangled name -> [(address, instruction)]"""
     functions, code = {}, None
-    for line in said("cuobjdump", "-sass", "-arch", ARCHITECTURE, path).splitlines():
+    for line in said("cuobjdump", "-sass", "-arch", architecture, path).splitlines():
         found = re.match(r"\s*Function : (\S+)", line)
         if found:
             code = functions.setdefault(found[1], [])
@@ -68,9 +68,9 @@ def read_functions(path):
     return functions
 
 
-def read_registers(path):
+def read_registers(path, architecture):
     """Mangled name -> registers of a thread"""
-    text = said("cuobjdump", "-res-usage", "-arch", ARCHITECTURE, path)
+    text = said("cuobjdump", "-res-usage", "-arch", architecture, path)
     return {name: int(count) for name, count in re.findall(r"Function (\S+):\s+REG:(\d+)", text)}
 
 
@@ -143,16 +143,21 @@ def read_kernels(folder):
     if not objects:
         missing(f"no objects of nvcc in {folder}")
     for path in objects:
-        functions = read_functions(path) if has_kernels(path) else {}
-        names, registers = short_names(list(functions)), read_registers(path) if functions else {}
+        architecture = architecture_of(path)
+        if architecture is None:
+            continue
+        functions, registers = read_functions(path, architecture), read_registers(path, architecture)
+        names = short_names(list(functions))
         for mangled, code in functions.items():
             name = f"{os.path.basename(path)[:-len('.cu.o')]} {names[mangled]}"
             kernels[name] = Kernel(name, registers[mangled], code)
     return kernels
 
 
-def has_kernels(path):
-    return "sm_" in said("cuobjdump", "-lelf", path)
+def architecture_of(path):
+    """None: there are no kernels in it."""
+    there = re.findall(r"\bsm_\w+", said("cuobjdump", "-lelf", path))
+    return next((architecture for architecture in ARCHITECTURES if architecture in there), None)
 
 
 def broken_rules(kernel, rules, allowed):

@@ -15,7 +15,7 @@
  * It does not emulate that warps run in parallel: memory that two threads of a block write at the
  * same time is found only when the order of their turns shows. */
 #include "tests/gpu/emulator/device.h"
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/wgmma.cuh"
 
 #include <algorithm>
 #include <deque>
@@ -692,6 +692,88 @@ void copy_async(bf16 *to, const bf16 *from, bool there)
         memcpy(to, from, 16);
     else
         memset(to, 0, 16);
+}
+
+/* -- products of warpgroups -------------------------------------------------------------------- */
+
+static uintptr_t shared_begin()
+{
+    return (uintptr_t)&shared / GROUP_ALIGNMENT * GROUP_ALIGNMENT;
+}
+
+/* Of shared memory, from an address that its alignments divide as well. */
+unsigned __cvta_generic_to_shared(const void *at)
+{
+    return (unsigned)((uintptr_t)at - shared_begin());
+}
+
+/* A factor as its descriptor says it (PTX ISA, "Matrix descriptor format" and "Shared memory matrix
+ * layout"): eight rows of 128 bytes, the next eight the stride away, and of each address the bits of
+ * a pack changed by those of its row. */
+static float factor_at(uint64_t factor, unsigned row, unsigned column)
+{
+    unsigned begin = (factor & 0x3fff) << 4, eight_rows = (factor >> 32 & 0x3fff) << 4;
+    if (factor >> 62 != 1 || (factor >> 49 & 7) != 0)
+        complain("a factor is not swizzled by 128 bytes");
+    if (begin % GROUP_ALIGNMENT >= 128)
+        complain("a factor does not begin in the first of eight rows");
+    unsigned at = begin + row / 8 * eight_rows + row % 8 * 128 + column * (unsigned)sizeof(bf16);
+    at ^= (at >> 7 & 7) << 4;
+    const bf16 *there = (const bf16 *)(shared_begin() + at);
+    if ((const char *)there < (const char *)&shared ||
+        (const char *)(there + 1) > (const char *)(&shared + 1))
+        complain("a factor is not in shared memory");
+    return value(*there);
+}
+
+/* Where the lane's j-th number of the i-th result of pair p lies. */
+static unsigned group_row(unsigned j)
+{
+    return threadIdx.x / LANES % GROUP_WARPS * 16 + threadIdx.x % LANES / 4 + j / 2 * 8;
+}
+
+static unsigned group_column(unsigned p, unsigned i, unsigned j)
+{
+    return p * 16 + i * 8 + threadIdx.x % LANES % 4 * 2 + j % 2;
+}
+
+/* sums[row][column] += left(row, inner) right(column, inner) */
+template <typename Left, typename Right>
+static void add_product(mma_sum (*sums)[2], const Left &left, const Right &right)
+{
+    for (unsigned p = 0; p < GROUP_COLUMNS / 16; p++)
+        for (unsigned i = 0; i < 2; i++)
+            for (unsigned j = 0; j < 4; j++)
+                for (unsigned inner = 0; inner < 16; inner++)
+                    sums[p][i].at[j] += left(j, inner) * right(group_column(p, i, j), inner);
+}
+
+void group_multiply(mma_sum (*sums)[2], uint64_t left, uint64_t right)
+{
+    for (unsigned p = 0; p < GROUP_COLUMNS / 16; p++)
+        sums[p][0] = sums[p][1] = mma_sum{};
+    group_multiply_add(sums, left, right);
+}
+
+void group_multiply_add(mma_sum (*sums)[2], uint64_t left, uint64_t right)
+{
+    add_product(
+        sums, [=](unsigned j, unsigned inner) { return factor_at(left, group_row(j), inner); },
+        [=](unsigned column, unsigned inner) { return factor_at(right, column, inner); });
+}
+
+void group_add(mma_sum (*sums)[2], const mma_left &left, uint64_t right)
+{
+    brought first = bring(joined(left.pairs[0], left.pairs[1]));
+    brought second = bring(joined(left.pairs[2], left.pairs[3]));
+    add_product(
+        sums,
+        [&](unsigned j, unsigned inner) {
+            const brought &pairs = inner < 8 ? first : second;
+            return number(pairs.bits[threadIdx.x % LANES / 4 * 4 + inner % 8 / 2],
+                          j / 2 * 2 + inner % 2);
+        },
+        [=](unsigned column, unsigned inner) { return factor_at(right, inner, column); });
 }
 
 /* -- launches ---------------------------------------------------------------------------------- */
