@@ -135,7 +135,7 @@ static inline bool ticket_names(const struct ticket *ticket, uint32_t chunk, uin
 struct place {
     uint32_t stage, stages; /* stages 0: there is no mesh */
     uint32_t rank, ranks;   /* of the members of the place */
-    uint32_t try_number;    /* no other try of the lease has it; rises when a member is lost */
+    uint64_t try_number;    /* no other place's or lease's; rises when a member is lost */
 };
 
 /* Several members compute the ticket, each a part of it. */
@@ -146,7 +146,8 @@ static inline bool place_is_shared(const struct place *place)
 
 /* Who computes at a place of a lease. */
 struct peer {
-    uint32_t stage, rank, try_number;
+    uint32_t stage, rank;
+    uint64_t try_number;
     uint64_t member;
     char address[WIRE_ADDRESS_BYTES];       /* host:port */
     uint8_t certificate[WIRE_DIGEST_BYTES]; /* SHA-256 of the one that it showed; zeros: none */
@@ -312,7 +313,7 @@ struct value_name {
     enum value_way way;
     /* A partial sum, which the members of one place hand each other (S6); then the three before
      * are 0. Else the next three are. */
-    uint32_t try_number; /* of the place */
+    uint64_t try_number; /* of the place */
     uint32_t sequence;   /* of the sums of the lease, from 1 on; 0: a value between places */
     uint32_t round;      /* of the sum's exchange */
     uint32_t rank; /* of the member that gives it; between places, who takes it has the same */

@@ -254,7 +254,7 @@ static void settle_all(struct outbox *outbox)
 /* ---- what happens ---- */
 
 /* S6: sums of an older try are nobody's. */
-static void set_try(struct outbox *outbox, struct lease *lease, uint32_t number)
+static void set_try(struct outbox *outbox, struct lease *lease, uint64_t number)
 {
     if (number <= lease->place.try_number)
         return;

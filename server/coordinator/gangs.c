@@ -79,11 +79,12 @@ struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t 
         .copy = lease->speculative || lease->audit,
         .number = ++gangs->numbers,
         .empty_count = gangs->seats,
-        .try_newest = gangs->seats / gangs->ranks,
         .seats = (struct gang_seat *)(gang + 1),
     };
-    for (uint32_t i = 0; i < gangs->seats; i++)
-        gang->seats[i] = (struct gang_seat){.tries = 1, .try_number = 1 + i / gangs->ranks};
+    for (uint32_t i = 0; i < gangs->seats; i++) {
+        gangs->tries += i % gangs->ranks == 0 ? 1 : 0;
+        gang->seats[i] = (struct gang_seat){.tries = 1, .try_number = gangs->tries};
+    }
     insert(gangs, gang);
     id_table_add(&gangs->by_attempt, lease->attempt, gang);
     return gang;
@@ -123,10 +124,10 @@ void gangs_seat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_
     gang->number = ++gangs->numbers;
 }
 
-static void unseat(uint64_t now_ms, struct gang *gang, struct gang_seat *seat)
+static void unseat(uint64_t now_ms, uint64_t try_number, struct gang *gang, struct gang_seat *seat)
 {
     seat->tries++;
-    seat->try_number = gang->try_newest;
+    seat->try_number = try_number;
     if (seat->member == 0)
         return;
     gang->done_count -= seat->done ? 1 : 0;
@@ -146,11 +147,11 @@ bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint6
         return false;
     struct gang_seat *place = &gang->seats[number - number % gangs->ranks];
     ret_left->count = 0;
-    gang->try_newest++;
+    gangs->tries++;
     for (uint32_t rank = 0; rank < gangs->ranks; rank++) {
         if (place[rank].member != 0 && place[rank].member != member)
             ret_left->members[ret_left->count++] = place[rank].member;
-        unseat(now_ms, gang, &place[rank]);
+        unseat(now_ms, gangs->tries, gang, &place[rank]);
     }
     gang->number = ++gangs->numbers;
     return true;

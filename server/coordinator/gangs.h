@@ -10,7 +10,7 @@
  *  1 the list ascends by age: a lease is as old as its node, and a copy is younger than every first
  *    lease (S1);
  *  2 an empty seat is not done (S4); empty_count and done_count count them; somebody is there; the
- *    seats of a place have one try, and no other place of the lease has that one;
+ *    seats of a place have one try, and no other place has that one;
  *  3 who is late is an audit's copy, and late_count counts them. */
 #ifndef ROOST_SERVER_COORDINATOR_GANGS_H
 #define ROOST_SERVER_COORDINATOR_GANGS_H
@@ -28,13 +28,12 @@ struct gang {
     bool late;            /* its step is committed, and what it brings is compared still */
     uint64_t number;      /* rises with each change of its seats (S7) */
     uint32_t empty_count, done_count;
-    uint32_t try_newest;
     struct validation_result result; /* of the place that has the last unit */
     struct gang_seat {
         uint64_t member; /* 0: the seat is empty */
         bool done;
         uint32_t tries;      /* of the place: 1, and one more with each loss */
-        uint32_t try_number; /* of the newest of them: no other try of the lease has it (S6) */
+        uint64_t try_number; /* of the newest of them: no other place and lease has it (S6) */
         uint64_t since_ms;   /* that the member has it, or that it is empty */
     } * seats;
 };
@@ -52,7 +51,7 @@ struct gangs {
     uint32_t late_count;
     struct gang **list; /* the oldest first */
     struct id_table by_attempt;
-    uint64_t ids, numbers; /* the newest */
+    uint64_t ids, numbers, tries; /* the newest */
 };
 
 /* `first`: numbers of changes are above it. ERR_NOMEM. */

@@ -43,7 +43,8 @@ struct statement {
     uint64_t step;
     struct node node;
     uint64_t attempt, gang, member;
-    uint32_t seat, stage, try_number;
+    uint32_t seat, stage;
+    uint64_t try_number;
     uint64_t replicated; /* 0: not said */
     uint32_t count;
     struct boundary_sum sums[];

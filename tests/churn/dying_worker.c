@@ -46,10 +46,10 @@ static void say(const char *what)
     if (file < 0)
         file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (lease.train)
-        dprintf(file, "%llu %d %s %llu %u %llu %u %u %u\n", (unsigned long long)time_now_ns(),
+        dprintf(file, "%llu %d %s %llu %u %llu %u %u %llu\n", (unsigned long long)time_now_ns(),
                 (int)getpid(), what, (unsigned long long)lease.step, lease.slot,
                 (unsigned long long)lease.attempt, lease.place.stage, lease.place.rank,
-                lease.place.try_number);
+                (unsigned long long)lease.place.try_number);
 }
 
 static bool is_ordered(const char *moment, const char *also)

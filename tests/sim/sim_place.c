@@ -62,12 +62,11 @@ static enum err compute(struct walk *walk)
 /* What a member of a place gives the others: its share, and what tells whether it computes at the
  * same place, under the same try. */
 struct given_part {
-    uint64_t share;
-    uint32_t unit, try_number;
+    uint64_t share, unit, try_number;
 };
 
 /* Of the place that the lane computes at. */
-static uint32_t try_of(const struct walk *walk)
+static uint64_t try_of(const struct walk *walk)
 {
     const struct agent *agent = world.sim->workers[walk->device->worker].agent;
     for (uint32_t i = 0; agent != NULL && i < agent->tickets.count; i++) {
@@ -87,11 +86,13 @@ static enum err take_part(struct walk *walk, const struct given_part *own, uint3
     if (!life_acts())
         return ERR_CANCELLED;
     if (own->try_number != 0 && ret_part->try_number != own->try_number)
-        sim_violated(world.sim, 23, "w%u takes a part of try %u under try %u", walk->device->worker,
-                     ret_part->try_number, own->try_number);
+        sim_violated(world.sim, 23, "w%u takes a part of try %llu under try %llu",
+                     walk->device->worker, (unsigned long long)ret_part->try_number,
+                     (unsigned long long)own->try_number);
     if (ret_part->unit != own->unit)
-        sim_violated(world.sim, 23, "w%u takes a part of unit %u for one of unit %u",
-                     walk->device->worker, ret_part->unit, own->unit);
+        sim_violated(world.sim, 23, "w%u takes a part of unit %llu for one of unit %llu",
+                     walk->device->worker, (unsigned long long)ret_part->unit,
+                     (unsigned long long)own->unit);
     return ERR_OK;
 }
 

@@ -21,8 +21,7 @@ struct early_want {
 
 /* What the coordinator gave it. */
 struct granted_seat {
-    uint64_t member, attempt;
-    uint32_t try_number;
+    uint64_t member, attempt, try_number;
 };
 
 struct sim_worker {

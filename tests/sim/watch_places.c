@@ -49,7 +49,7 @@ static void check_tries(struct sim *sim, struct coordinator *core, const struct 
     for (uint32_t i = 0; i < core->run.gangs.seats; i++) {
         const struct gang_seat *seat = &gang->seats[i];
         const struct sim_worker *worker = worker_of(sim, core, seat->member);
-        uint32_t number = seat->try_number;
+        uint64_t number = seat->try_number;
         for (uint32_t k = 0; worker != NULL && k < SIM_LEASES_MAX; k++) {
             const struct granted_seat *granted =
                 &worker->seats[(worker->seat_count + k) % SIM_LEASES_MAX]; /* the newest last */
@@ -57,8 +57,9 @@ static void check_tries(struct sim *sim, struct coordinator *core, const struct 
                 number = granted->try_number;
         }
         if (number != seat->try_number)
-            sim_violated(sim, 23, "w%u computes under try %u of a place whose try is %u",
-                         worker->index, number, seat->try_number);
+            sim_violated(sim, 23, "w%u computes under try %llu of a place whose try is %llu",
+                         worker->index, (unsigned long long)number,
+                         (unsigned long long)seat->try_number);
     }
 }
 
