@@ -41,6 +41,16 @@ int tables_open(void **ret_tables)
     return -1;
 }
 
+#ifdef EMULATED
+int tables_open_older(void **ret_tables)
+{
+    setenv("ROOST_EMULATED_CAPABILITY", "80", 1);
+    int failed = tables_open(ret_tables);
+    unsetenv("ROOST_EMULATED_CAPABILITY");
+    return failed;
+}
+#endif
+
 static bool has_device(char *reason, size_t reason_bytes)
 {
     struct tables tables = {0};

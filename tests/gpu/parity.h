@@ -52,6 +52,12 @@ struct tables {
 int tables_open(void **ret_tables);
 int tables_close(void **tables);
 #define PARITY(title) TEST(title, .setup_func = tables_open, .teardown_func = tables_close)
+#ifdef EMULATED
+/* The same on a device of compute capability 8.0. */
+int tables_open_older(void **ret_tables);
+#define PARITY_OLDER(title)                                                                        \
+    TEST(title, .setup_func = tables_open_older, .teardown_func = tables_close)
+#endif
 
 /* One more argument, which every call starts with as `start` has it then. */
 struct array *call_array(struct call *call, const char *name, size_t bytes);

@@ -119,19 +119,14 @@ PARITY(attention_is_the_cpus)
 }
 
 #ifdef EMULATED
-PARITY(before_sm_90_attention_is_the_cpus)
+PARITY_OLDER(before_sm_90_attention_is_the_cpus)
 {
-    setenv("ROOST_EMULATED_CAPABILITY", "80", 1);
-    void *older;
-    assert_int_equal(tables_open(&older), 0);
-    unsetenv("ROOST_EMULATED_CAPABILITY");
-    attention_at(older, true, 2, 63, 3, 3, 16);
-    attention_at(older, true, 1, 130, 1, 1, 64);
-    attention_at(older, true, 2, 33, 1, 1, 100);
-    attention_at(older, false, 1, 65, 2, 2, 64);
-    attention_at(older, true, 1, 70, 3, 1, 64);
-    skipping_attention_at(older, true, 1, 37, 2, 1, 16, 1);
-    tables_close(&older);
+    attention_at(*state, true, 2, 63, 3, 3, 16);
+    attention_at(*state, true, 1, 130, 1, 1, 64);
+    attention_at(*state, true, 2, 33, 1, 1, 100);
+    attention_at(*state, false, 1, 65, 2, 2, 64);
+    attention_at(*state, true, 1, 70, 3, 1, 64);
+    skipping_attention_at(*state, true, 1, 37, 2, 1, 16, 1);
 }
 #endif
 
