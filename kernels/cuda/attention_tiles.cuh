@@ -209,13 +209,15 @@ template <int WIDTH_, int GROUPS, int BLOCKS_> struct group_tiles {
 
     static __device__ void multiply_rows(scores_sums &scores, const bf16 *own, const bf16 *others)
     {
-        own += warp() / GROUP_WARPS * GROUP_ROWS * STRIDE;
-        group_multiply(scores.at[0], group_factor(own), group_factor(others));
+        const uint64_t left = group_factor(own + warp() / GROUP_WARPS * GROUP_ROWS * STRIDE);
+        const uint64_t right = group_factor(others);
+        group_multiply(scores.at[0], left, right);
 #pragma unroll
         for (int i = 1; i < PARTS * STEPS; i++) {
             int part = i / STEPS, step = i % STEPS;
-            group_multiply_add(scores.at[0], group_factor(own + part * ROWS * STRIDE + step * 16),
-                               group_factor(others + part * OTHERS * STRIDE + step * 16));
+            group_multiply_add(scores.at[0],
+                               group_factor_at(left, part * ROWS * STRIDE + step * 16),
+                               group_factor_at(right, part * OTHERS * STRIDE + step * 16));
         }
     }
 
@@ -228,6 +230,7 @@ template <int WIDTH_, int GROUPS, int BLOCKS_> struct group_tiles {
     static __device__ void add_products(channel_sums &products, const scores_sums &scores,
                                         const bf16 *others)
     {
+        const uint64_t right = group_factor(others);
         mma_left left[STEPS];
 #pragma unroll
         for (int step = 0; step < STEPS; step++)
@@ -238,7 +241,7 @@ template <int WIDTH_, int GROUPS, int BLOCKS_> struct group_tiles {
 #pragma unroll
             for (int step = 0; step < STEPS; step++)
                 group_add(products.at[0] + part * STEPS, left[step],
-                          group_factor(others + (part * OTHERS + step * 16) * STRIDE));
+                          group_factor_at(right, (part * OTHERS + step * 16) * STRIDE));
         group_wait();
 #pragma unroll
         for (int part = 0; part < PARTS; part++)
