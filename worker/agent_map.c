@@ -2,11 +2,17 @@
 
 enum { MAP_FAILURES_MAX = 5 /* no newer map in a row: what is heard next asks again */ };
 
+bool agent_map_is_known(const struct agent_map_state *state)
+{
+    return state->number >= state->named;
+}
+
 void agent_map_take(struct agent_map_state *state, const struct agent_map *map)
 {
     state->number = map->number;
     state->server_count = map->server_count;
-    state->wanted = state->asking = false;
+    state->asking = false;
+    state->wanted = !agent_map_is_known(state); /* a ticket named another meanwhile */
     state->failures = 0;
 }
 
@@ -17,11 +23,6 @@ void agent_map_begin(struct agent_map_state *state, const struct agent_map *map,
     agent_map_take(state, map);
     if (map->generation != generation)
         state->number = 0; /* any of this generation is newer */
-}
-
-bool agent_map_is_known(const struct agent_map_state *state)
-{
-    return state->number >= state->named;
 }
 
 void agent_map_want(struct agent_map_state *state, uint64_t now_ms)

@@ -24,7 +24,7 @@ struct agent_map_state {
 /* The map of a new membership in `generation`. */
 void agent_map_begin(struct agent_map_state *state, const struct agent_map *map,
                      uint64_t generation);
-/* A newer map has come. */
+/* A newer map has come. If the newest ticket's is newer still, it is asked for at once. */
 void agent_map_take(struct agent_map_state *state, const struct agent_map *map);
 
 /* Whether the newest ticket's map, or a newer one, is known. Nothing is pulled or pushed before. */

@@ -59,6 +59,24 @@ TEST_F(p11_nothing_is_said_before_the_tickets_map_is_known, agent)
     assert_int_equal(seen(f, AGENT_PUSH, 0)->server, 1);
 }
 
+/* The map was on its way when the ticket's was made. */
+TEST_F(p11_a_map_that_is_newer_and_not_yet_the_tickets_is_not_enough, agent)
+{
+    const struct acquire_reply reply = {ACQUIRE_TICKET, ticket_of(1, 0), 3};
+    const uint64_t sequence = start(f).sequence;
+    agent_stream_lost(f->agent, f->now_ms, 0, ERR_UNREACHABLE);
+    look(f);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+    agent_acquired(f->agent, f->now_ms, sequence, ERR_OK, &reply);
+    look(f);
+    assert_int_equal(count(f, AGENT_PULL), 0);
+    map_to(f, 2, 1);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1); /* asked at once */
+    assert_int_equal(count(f, AGENT_PULL), 0);
+    map_to(f, 3, 1);
+    assert_int_equal(seen(f, AGENT_PULL, 0)->server, 1);
+}
+
 TEST_F(a_map_of_another_generation_is_not_taken, agent, .begin = PUSHED)
 {
     acked(f, seen(f, AGENT_PUSH, 0), ERR_MOVED, 0);
