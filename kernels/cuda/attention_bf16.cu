@@ -1,7 +1,8 @@
 /* Attention on tensor cores (FlashAttention-2: Dao 2023, algorithms 1 and 2), arranged as in
  * attention.cu: a block owns rows of one head, WARPS warps with 16 * TILES rows each, and walks
  * over the other side, OTHERS rows at a time, the next ones on their way while these are used
- * (attention_tiles.cuh). Scores live in registers only: a warp's scores, rounded to bf16, are the
+ * (attention_tiles.cuh). Where products run beside the program, those of one tile's weights go on while
+ * the next tile's scores are made (LATE). Scores live in registers only: a warp's scores, rounded to bf16, are the
  * left factor of its next product.
  *
  * Two runs are equal, for attention.cu's reasons. What is rounded to bf16: the inputs, P and dS,
@@ -138,13 +139,13 @@ template <int TILES> struct softmax_rows {
     float largest[TILES][2], sum[TILES][2];
 };
 
-/* scores -> 2^(scale2 (score - largest so far)); products so far are scaled to the new largest.
- * `scale2`: scale * log2 e. */
-template <int TILES, int PAIRS, int CHANNELS>
-static __device__ void exponentiate(sums<TILES, PAIRS> &scores, sums<TILES, CHANNELS> &products,
-                                    struct softmax_rows<TILES> &rows, float scale2)
+/* scores -> 2^(scale2 (score - largest so far)); what was added up so far is to be scaled by `factor`,
+ * to the new largest. `scale2`: scale * log2 e. */
+template <int TILES, int PAIRS>
+static __device__ void exponentiate(sums<TILES, PAIRS> &scores, struct softmax_rows<TILES> &rows,
+                                    float (&factor)[TILES][2], float scale2)
 {
-    float base[TILES][2], factor[TILES][2], largest[TILES][2];
+    float base[TILES][2], largest[TILES][2];
 #pragma unroll
     for (int t = 0; t < TILES; t++)
         largest[t][0] = rows.largest[t][0], largest[t][1] = rows.largest[t][1];
@@ -167,7 +168,23 @@ static __device__ void exponentiate(sums<TILES, PAIRS> &scores, sums<TILES, CHAN
         score = exp2_of(fmaf(score, scale2, -base[t][j / 2]));
         rows.sum[t][j / 2] += score;
     }
-    EACH_ELEMENT(TILES, CHANNELS)
+}
+
+/* In most tiles no row of the warp has a new largest score. */
+template <int TILES>
+static __device__ bool is_scaled(const float (&factor)[TILES][2])
+{
+    bool scaled = false;
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+        scaled |= factor[t][0] != 1 || factor[t][1] != 1;
+    return __ballot_sync(0xffffffffu, scaled) != 0;
+}
+
+template <int TILES, int PAIRS>
+static __device__ void scale_rows(sums<TILES, PAIRS> &products, const float (&factor)[TILES][2])
+{
+    EACH_ELEMENT(TILES, PAIRS)
     products.at[t][p][i].at[j] *= factor[t][j / 2];
 }
 
@@ -187,17 +204,21 @@ template <class Tiles>
 static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     forward(bf16 *out, float *lse, const bf16 *qkv, struct heads heads)
 {
-    enum { TILES = Tiles::TILES, OTHERS = Tiles::OTHERS };
+    enum { TILES = Tiles::TILES, OTHERS = Tiles::OTHERS, STAGES = Tiles::STAGES };
+    enum { LATE = STAGES > 2 }; /* a tile's weights are multiplied while the next one is there */
     extern __shared__ float4 shared[];
     bf16 *queries = Tiles::begin(shared), *keys = queries + Tiles::OWN,
-         *values = keys + 2 * Tiles::OTHER;
+         *values = keys + STAGES * Tiles::OTHER;
     int number = head_number<Tiles::ROWS>(heads), first = first_row<Tiles::ROWS>(heads);
     struct tile tile = head_of(heads, number / heads.H, number % heads.H);
     int query = first + warp() * TILES * 16, end = last_key(heads, first + Tiles::ROWS - 1) + 1;
     const float scale2 = heads.scale * LOG2_E;
     struct softmax_rows<TILES> rows;
+    float factor[TILES][2];
+    int now = 0;
     typename Tiles::channel_sums products;
     typename Tiles::scores_sums scores;
+    typename Tiles::rounded_scores weights = {}; /* so the first tile's values are added as zeros */
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
         rows.largest[t][0] = rows.largest[t][1] = -INFINITY;
@@ -209,7 +230,9 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     fetch<Tiles, Tiles::OTHERS>(values, qkv + tile.keys + heads.between, 0, heads.wide, heads);
     copies_are_a_group();
     for (int key = 0; key < end; key += OTHERS) {
-        int now = key / OTHERS % 2, next = 1 - now;
+        int before = now, next;
+        now = key / OTHERS % STAGES;
+        next = (now + 1) % STAGES;
         meet<Tiles>(); /* these are there, and what `next` held has been used */
         if (key + OTHERS < end) {
             fetch<Tiles, Tiles::OTHERS>(keys + next * Tiles::OTHER, qkv + tile.keys, key + OTHERS,
@@ -221,12 +244,27 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
         copies_are_a_group();
         Tiles::start();
         Tiles::multiply_rows(scores, queries, keys + now * Tiles::OTHER);
-        Tiles::finish(scores);
+        Tiles::commit();
+        if (LATE)
+            Tiles::add_products(products, weights, values + before * Tiles::OTHER);
+        Tiles::commit();
+        Tiles::template wait<1>(scores);
         hide_keys(scores, query, key, heads);
-        exponentiate(scores, products, rows, scale2);
-        Tiles::add_products(products, scores, values + now * Tiles::OTHER);
+        exponentiate(scores, rows, factor, scale2);
+        if (is_scaled(factor)) {
+            Tiles::template wait<0>(products);
+            scale_rows(products, factor);
+        } else
+            Tiles::template wait<0>(products);
+        weights = round_scores(scores);
+        if (!LATE)
+            Tiles::add_products(products, weights, values + now * Tiles::OTHER);
     }
-    float factor[TILES][2];
+    Tiles::start();
+    if (LATE)
+        Tiles::add_products(products, weights, values + now * Tiles::OTHER);
+    Tiles::commit();
+    Tiles::template wait<0>(products);
 #pragma unroll
     for (int t = 0; t < TILES; t++)
 #pragma unroll
@@ -244,11 +282,10 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
 
 /* D (B,H,T) = sum(dout * out) of each query: sum(P * dP). SHARED_BY lanes a query, each COUNT
  * channels. */
-template <int COUNT>
+template <int COUNT, int SHARED_BY>
 static __global__ void sum_rows(float *D, const bf16 *dout, const bf16 *out, int rows,
                                 struct heads heads)
 {
-    enum { SHARED_BY = COUNT == 1 ? WARP : SIZE_MAX_BF16 / COUNT };
     int number = (int)(element_index() / SHARED_BY), lane = threadIdx.x % SHARED_BY;
     float sum = 0;
     if (number < rows) {
@@ -267,11 +304,15 @@ static __global__ void sum_rows(float *D, const bf16 *dout, const bf16 *out, int
         D[number] = sum;
 }
 
-/* score -> P, dscore -> dS = P * (dP - D) */
-static __device__ void differentiate(float &score, float &dscore, float lse2, float D, float scale2)
+/* A compiler moves a wait for products up, before the powers that are to be taken meanwhile, but not
+ * over a branch that looks at them. No power is negative. */
+template <int TILES, int PAIRS>
+static __device__ void finish_before(const sums<TILES, PAIRS> &powers)
 {
-    score = exp2_of(fmaf(score, scale2, -lse2));
-    dscore = score * (dscore - D);
+    unsigned signs = 0;
+    EACH_ELEMENT(TILES, PAIRS)
+    signs |= __float_as_uint(powers.at[t][p][i].at[j]);
+    device_check(signs >> 31 == 0);
 }
 
 /* A tile of queries: dQ = scale * dS K, dP = dout V^T. */
@@ -280,17 +321,20 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     backward_queries(bf16 *dqkv, const bf16 *dout, const float *lse, const float *D,
                      const bf16 *qkv, struct heads heads)
 {
-    enum { OTHERS = Tiles::OTHERS };
+    enum { OTHERS = Tiles::OTHERS, STAGES = Tiles::STAGES };
+    enum { LATE = STAGES > 2 }; /* as in forward */
     extern __shared__ float4 shared[];
     bf16 *queries = Tiles::begin(shared), *douts = queries + Tiles::OWN, *keys = douts + Tiles::OWN;
-    bf16 *values = keys + 2 * Tiles::OTHER;
+    bf16 *values = keys + STAGES * Tiles::OTHER;
     int number = head_number<Tiles::ROWS>(heads), first = first_row<Tiles::ROWS>(heads);
     struct tile tile = head_of(heads, number / heads.H, number % heads.H);
     int query = first + warp() * 16, end = last_key(heads, first + Tiles::ROWS - 1) + 1;
     const float scale2 = heads.scale * LOG2_E;
     float lse2[2] = {}, row_D[2] = {}, scale[1][2] = {{heads.scale, heads.scale}};
+    int now = 0;
     typename Tiles::channel_sums products;
     typename Tiles::scores_sums scores, dscores;
+    typename Tiles::rounded_scores rounded = {};
     for (int half = 0; half < 2; half++) {
         int row = query + row_in_tile(half * 2);
         if (row < heads.T) {
@@ -305,7 +349,9 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     fetch<Tiles, Tiles::OTHERS>(values, qkv + tile.keys + heads.between, 0, heads.wide, heads);
     copies_are_a_group();
     for (int key = 0; key < end; key += OTHERS) {
-        int now = key / OTHERS % 2, next = 1 - now;
+        int before = now, next;
+        now = key / OTHERS % STAGES;
+        next = (now + 1) % STAGES;
         meet<Tiles>(); /* as in forward */
         if (key + OTHERS < end) {
             fetch<Tiles, Tiles::OTHERS>(keys + next * Tiles::OTHER, qkv + tile.keys, key + OTHERS,
@@ -317,15 +363,57 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
         copies_are_a_group();
         Tiles::start();
         Tiles::multiply_rows(scores, queries, keys + now * Tiles::OTHER);
+        Tiles::commit();
         Tiles::multiply_rows(dscores, douts, values + now * Tiles::OTHER);
-        Tiles::finish(scores, dscores);
+        Tiles::commit();
+        if (LATE)
+            Tiles::add_products(products, rounded, keys + before * Tiles::OTHER);
+        Tiles::commit();
+        Tiles::template wait<2>(scores);
         hide_keys(scores, query, key, heads);
-        EACH_ELEMENT(1, OTHERS / 16)
-        differentiate(scores.at[t][p][i].at[j], dscores.at[t][p][i].at[j], lse2[j / 2],
-                      row_D[j / 2], scale2);
-        Tiles::add_products(products, dscores, keys + now * Tiles::OTHER);
+        EACH_ELEMENT(1, OTHERS / 16) /* P */
+        scores.at[t][p][i].at[j] =
+            exp2_of(fmaf(scores.at[t][p][i].at[j], scale2, -lse2[j / 2]));
+        if (LATE)
+            finish_before(scores);
+        Tiles::template wait<1>(dscores);
+        EACH_ELEMENT(1, OTHERS / 16) /* dS = P * (dP - D) */
+        dscores.at[t][p][i].at[j] =
+            scores.at[t][p][i].at[j] * (dscores.at[t][p][i].at[j] - row_D[j / 2]);
+        Tiles::template wait<0>(products);
+        rounded = round_scores(dscores);
+        if (!LATE) {
+            Tiles::start();
+            Tiles::add_products(products, rounded, keys + now * Tiles::OTHER);
+            Tiles::commit();
+            Tiles::template wait<0>(products);
+        }
     }
+    Tiles::start();
+    if (LATE)
+        Tiles::add_products(products, rounded, keys + now * Tiles::OTHER);
+    Tiles::commit();
+    Tiles::template wait<0>(products);
     store_rows(dqkv + tile.queries, query, heads.wide, products, scale, heads);
+}
+
+/* What keys are told of a tile of queries beside their rows; 0 beyond T. */
+template <int ROWS> struct query_numbers {
+    float lse[ROWS], D[ROWS];
+};
+
+template <class Tiles>
+static __device__ void fetch_numbers(struct query_numbers<Tiles::OTHERS> &to, const float *lse,
+                                     const float *D, int first, const struct heads &heads)
+{
+    for (int i = threadIdx.x; i < 2 * Tiles::OTHERS; i += Tiles::WARPS * WARP) {
+        int row = i % Tiles::OTHERS;
+        bool there = first + row < heads.T;
+        if (i < Tiles::OTHERS)
+            copy_async(&to.lse[row], lse + first + row, there);
+        else
+            copy_async(&to.D[row], D + first + row, there);
+    }
 }
 
 /* A tile of keys: dV = P^T dout, dK = scale * dS^T Q, over the query heads that share them, first
@@ -335,11 +423,11 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     backward_keys(bf16 *dqkv, const bf16 *dout, const float *lse, const float *D, const bf16 *qkv,
                   struct heads heads)
 {
-    enum { OTHERS = Tiles::OTHERS };
+    enum { OTHERS = Tiles::OTHERS, STAGES = Tiles::STAGES };
     extern __shared__ float4 shared[];
     bf16 *keys = Tiles::begin(shared), *values = keys + Tiles::OWN, *queries = values + Tiles::OWN;
-    bf16 *douts = queries + 2 * Tiles::OTHER;
-    __shared__ float lse2[OTHERS], row_D[OTHERS];
+    bf16 *douts = queries + STAGES * Tiles::OTHER;
+    __shared__ struct query_numbers<OTHERS> numbers[STAGES];
     int number = head_number<Tiles::ROWS>(heads), first = first_row<Tiles::ROWS>(heads);
     int shares = heads.H / heads.G, b = number / heads.G, h = number % heads.G * shares;
     struct tile tile = head_of(heads, b, h);
@@ -356,9 +444,10 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     fetch<Tiles, Tiles::ROWS>(values, qkv + tile.keys + heads.between, first, heads.wide, heads);
     fetch<Tiles, Tiles::OTHERS>(queries, qkv + tile.queries, begin, heads.wide, heads);
     fetch<Tiles, Tiles::OTHERS>(douts, dout + tile.out, begin, heads.C, heads);
+    fetch_numbers<Tiles>(numbers[0], lse + tile.lse, D + tile.lse, begin, heads);
     copies_are_a_group();
     for (int step = 0; step < steps; step++) {
-        int now = step % 2, next = 1 - now, query_then = query + OTHERS;
+        int now = step % STAGES, next = (now + 1) % STAGES, query_then = query + OTHERS;
         struct tile then = tile;
         if (query_then >= heads.T) { /* the next head's begin */
             query_then = begin;
@@ -366,30 +455,38 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
             then.out += heads.size;
             then.lse += heads.T;
         }
-        meet<Tiles>(); /* as in forward; and the rows' numbers before have been used */
-        for (int i = threadIdx.x; i < OTHERS; i += Tiles::WARPS * WARP) {
-            bool there = query + i < heads.T;
-            lse2[i] = there ? lse[tile.lse + query + i] * LOG2_E : 0;
-            row_D[i] = there ? D[tile.lse + query + i] : 0;
-        }
+        meet<Tiles>(); /* as in forward */
         if (step + 1 < steps) {
             fetch<Tiles, Tiles::OTHERS>(queries + next * Tiles::OTHER, qkv + then.queries,
                                         query_then, heads.wide, heads);
             fetch<Tiles, Tiles::OTHERS>(douts + next * Tiles::OTHER, dout + then.out, query_then,
                                         heads.C, heads);
+            fetch_numbers<Tiles>(numbers[next], lse + then.lse, D + then.lse, query_then, heads);
         }
         copies_are_a_group();
         Tiles::start();
         Tiles::multiply_rows(scores, keys, queries + now * Tiles::OTHER);
+        Tiles::commit();
         Tiles::multiply_rows(dscores, values, douts + now * Tiles::OTHER);
-        Tiles::finish(scores, dscores);
-        __syncthreads(); /* the rows' numbers are there */
+        Tiles::commit();
+        Tiles::template wait<1>(scores);
         hide_from_queries(scores, key, query, heads);
-        EACH_ELEMENT(1, OTHERS / 16)
-        differentiate(scores.at[t][p][i].at[j], dscores.at[t][p][i].at[j], lse2[column_of(p, i, j)],
-                      row_D[column_of(p, i, j)], scale2);
-        Tiles::add_products(dvalues, scores, douts + now * Tiles::OTHER);
-        Tiles::add_products(dkeys, dscores, queries + now * Tiles::OTHER);
+        EACH_ELEMENT(1, OTHERS / 16) /* P */
+        scores.at[t][p][i].at[j] =
+            exp2_of(fmaf(scores.at[t][p][i].at[j], scale2,
+                         -LOG2_E * numbers[now].lse[column_of(p, i, j)]));
+        Tiles::start();
+        Tiles::add_products(dvalues, round_scores(scores), douts + now * Tiles::OTHER);
+        Tiles::commit();
+        Tiles::template wait<1>(dscores);
+        EACH_ELEMENT(1, OTHERS / 16) /* dS = P * (dP - D) */
+        dscores.at[t][p][i].at[j] =
+            scores.at[t][p][i].at[j] *
+            (dscores.at[t][p][i].at[j] - numbers[now].D[column_of(p, i, j)]);
+        Tiles::start();
+        Tiles::add_products(dkeys, round_scores(dscores), queries + now * Tiles::OTHER);
+        Tiles::commit();
+        Tiles::template wait<0>(dkeys, dvalues);
         tile = then;
         query = query_then;
     }
@@ -399,11 +496,11 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
 
 /* -- which template ---------------------------------------------------------------------------- */
 
-/* Tiles of `own` arrays of own rows, and two of each of two arrays of others. */
+/* Tiles of `own` arrays of own rows, and the stages of two arrays of others. */
 template <class Tiles> static size_t shared_bytes(int own)
 {
     const size_t before = Tiles::ALIGNMENT - alignof(float4);
-    return before + (size_t)(own * Tiles::OWN + 4 * Tiles::OTHER) * sizeof(bf16);
+    return before + (size_t)(own * Tiles::OWN + 2 * Tiles::STAGES * Tiles::OTHER) * sizeof(bf16);
 }
 
 template <class Tiles, typename... Parameters, typename... Arguments>
@@ -427,9 +524,9 @@ void attention_bf16_forward(SELF, bf16 *out, float *lse, const bf16 *qkv, int64_
     if (!head_size_fits(k, heads, SIZE_MAX_BF16))
         return;
     if (k->state->groups && heads.size <= 64)
-        forward_as<group_tiles<64, 2, 2>>(k, out, lse, qkv, B, heads);
+        forward_as<group_tiles<64, 2, 3, 2>>(k, out, lse, qkv, B, heads);
     else if (k->state->groups)
-        forward_as<group_tiles<128, 2, 1>>(k, out, lse, qkv, B, heads);
+        forward_as<group_tiles<128, 2, 3, 1>>(k, out, lse, qkv, B, heads);
     else if (heads.size <= 64)
         forward_as<warp_tiles<64, 2, 64, 3>>(k, out, lse, qkv, B, heads);
     else
@@ -456,16 +553,18 @@ void attention_bf16_backward(SELF, bf16 *dqkv, const bf16 *dout, const bf16 *out
         return;
     }
     float *D = (float *)k->state->workspace;
-    if (heads.packed)
-        launch_each(k, rows * SIZE_MAX_BF16 / 8, sum_rows<8>, D, dout, out, rows, heads);
+    if (heads.packed && heads.size <= 64)
+        launch_each(k, rows * 8, sum_rows<8, 8>, D, dout, out, rows, heads);
+    else if (heads.packed)
+        launch_each(k, rows * 16, sum_rows<8, 16>, D, dout, out, rows, heads);
     else
-        launch_each(k, rows * WARP, sum_rows<1>, D, dout, out, rows, heads);
+        launch_each(k, rows * WARP, sum_rows<1, WARP>, D, dout, out, rows, heads);
     if (k->state->groups && heads.size <= 64)
-        backward_as<group_tiles<64, 1, 3>, group_tiles<64, 1, 3>>(k, dqkv, dout, lse, D, qkv, B,
-                                                                  heads);
+        backward_as<group_tiles<64, 1, 3, 3>, group_tiles<64, 1, 2, 3>>(k, dqkv, dout, lse, D, qkv,
+                                                                        B, heads);
     else if (k->state->groups)
-        backward_as<group_tiles<128, 1, 2>, group_tiles<128, 1, 2>>(k, dqkv, dout, lse, D, qkv, B,
-                                                                    heads);
+        backward_as<group_tiles<128, 1, 2, 2>, group_tiles<128, 1, 2, 2>>(k, dqkv, dout, lse, D,
+                                                                          qkv, B, heads);
     else if (heads.size <= 64)
         backward_as<warp_tiles<64, 1, 64, 4>, warp_tiles<64, 1, 64, 3>>(k, dqkv, dout, lse, D, qkv,
                                                                         B, heads);

@@ -6,14 +6,18 @@
  * it is 0. Both have
  *
  *   BLOCKS                 at a time on a multiprocessor
+ *   STAGES                 tiles of others that are in shared memory: products that begin on one stage
+ *                          may go on through the next one when there are three
  *   OWN, OTHER             elements of a tile of own rows, of others
  *   STRIDE                 from a row to the next, in elements, where 8 divides the row's number
  *   begin(shared)          where tiles may lie
  *   place<R>(row, column)  of an element in a tile of R rows
  *   publish()              what the thread wrote is there for products, once all have met
- *   start(), finish(…)     of multiply_rows(); what it computes is there when finish() is over
+ *   start(), commit()      before products, when what they read is there; those since are a group
+ *   wait<GROUPS>(…)        for all groups but the newest GROUPS, to which these sums belong
  *   multiply_rows          scores = own rows (of the warp) others^T
- *   add_products           products += rounded(scores) others */
+ *   rounded_scores         what round_scores() makes of scores, a left factor
+ *   add_products           products += rounded scores others */
 #ifndef ROOST_KERNELS_CUDA_ATTENTION_TILES_CUH
 #define ROOST_KERNELS_CUDA_ATTENTION_TILES_CUH
 
@@ -49,10 +53,28 @@ template <int TILES, int PAIRS> static __device__ void clear(sums<TILES, PAIRS> 
     s.at[t][p][i] = mma_sum{};
 }
 
+/* The same rounded: the inner dimension of a further product. */
+template <int TILES, int PAIRS> struct left_tiles {
+    mma_left at[TILES][PAIRS];
+};
+
+template <int TILES, int PAIRS>
+static __device__ left_tiles<TILES, PAIRS> round_scores(const sums<TILES, PAIRS> &scores)
+{
+    left_tiles<TILES, PAIRS> rounded;
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int p = 0; p < PAIRS; p++)
+            rounded.at[t][p] = left_of(scores.at[t][p][0], scores.at[t][p][1]);
+    return rounded;
+}
+
 /* -- of warps ---------------------------------------------------------------------------------- */
 
 template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
     enum {
+        STAGES = 2,
         WIDTH = WIDTH_,
         TILES = TILES_,
         OTHERS = OTHERS_,
@@ -66,6 +88,7 @@ template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
     };
     typedef sums<TILES, OTHERS / 16> scores_sums; /* pairs of 8 others: two results side by side */
     typedef sums<TILES, WIDTH / 16> channel_sums;
+    typedef left_tiles<TILES, OTHERS / 16> rounded_scores;
 
     static __device__ bf16 *begin(float4 *shared)
     {
@@ -138,27 +161,27 @@ template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
         }
     }
 
-    template <class... Sums> static __device__ void finish(Sums &...)
+    static __device__ void commit(void)
     {
     }
 
-    static __device__ void add_products(channel_sums &products, const scores_sums &scores,
+    template <int GROUPS, class... Sums> static __device__ void wait(Sums &...)
+    {
+    }
+
+    static __device__ void add_products(channel_sums &products, const rounded_scores &scores,
                                         const bf16 *others)
     {
 #pragma unroll
         for (int step = 0; step < OTHERS / 16; step++) {
-            mma_left left[TILES];
-#pragma unroll
-            for (int t = 0; t < TILES; t++)
-                left[t] = left_of(scores.at[t][step][0], scores.at[t][step][1]);
 #pragma unroll
             for (int p = 0; p < WIDTH / 16; p++) {
                 mma_right right[2];
                 load_rows_as_rows(right, others, p * 16, step);
 #pragma unroll
                 for (int t = 0; t < TILES; t++) {
-                    mma(products.at[t][p][0], left[t], right[0]);
-                    mma(products.at[t][p][1], left[t], right[1]);
+                    mma(products.at[t][p][0], scores.at[t][step], right[0]);
+                    mma(products.at[t][p][1], scores.at[t][step], right[1]);
                 }
             }
         }
@@ -169,14 +192,15 @@ template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
 
 /* A tile is one of GROUP_COLUMNS channels behind another. Scores are of as many others, so each
  * product is one of wgmma.cuh's. While one group multiplies, others take exponentials. */
-template <int WIDTH_, int GROUPS, int BLOCKS_> struct group_tiles {
+template <int WIDTH_, int GROUPS_, int STAGES_, int BLOCKS_> struct group_tiles {
     enum {
+        STAGES = STAGES_,
         WIDTH = WIDTH_,
         TILES = 1,
         OTHERS = GROUP_COLUMNS,
-        WARPS = GROUPS * GROUP_WARPS,
+        WARPS = GROUPS_ * GROUP_WARPS,
         BLOCKS = BLOCKS_,
-        ROWS = GROUPS * GROUP_ROWS,
+        ROWS = GROUPS_ * GROUP_ROWS,
         STRIDE = GROUP_COLUMNS,
         OWN = ROWS * WIDTH,
         OTHER = OTHERS * WIDTH,
@@ -186,6 +210,7 @@ template <int WIDTH_, int GROUPS, int BLOCKS_> struct group_tiles {
     };
     typedef sums<1, OTHERS / 16> scores_sums;
     typedef sums<1, WIDTH / 16> channel_sums;
+    typedef left_tiles<1, OTHERS / 16> rounded_scores;
 
     static __device__ bf16 *begin(float4 *shared)
     {
@@ -221,31 +246,34 @@ template <int WIDTH_, int GROUPS, int BLOCKS_> struct group_tiles {
         }
     }
 
-    template <class... Sums> static __device__ void finish(Sums &...scores)
+    static __device__ void commit(void)
     {
-        group_wait();
-        (group_settle(scores.at[0]), ...);
+        group_commit();
     }
 
-    static __device__ void add_products(channel_sums &products, const scores_sums &scores,
+    template <int PAIRS> static __device__ void settle(sums<1, PAIRS> &products)
+    {
+#pragma unroll
+        for (int p = 0; p < PAIRS; p += STEPS)
+            group_settle(products.at[0] + p);
+    }
+
+    template <int GROUPS, class... Sums> static __device__ void wait(Sums &...products)
+    {
+        group_wait<GROUPS>();
+        (settle(products), ...);
+    }
+
+    static __device__ void add_products(channel_sums &products, const rounded_scores &scores,
                                         const bf16 *others)
     {
         const uint64_t right = group_factor(others);
-        mma_left left[STEPS];
-#pragma unroll
-        for (int step = 0; step < STEPS; step++)
-            left[step] = left_of(scores.at[0][step][0], scores.at[0][step][1]);
-        group_begin();
 #pragma unroll
         for (int part = 0; part < PARTS; part++)
 #pragma unroll
             for (int step = 0; step < STEPS; step++)
-                group_add(products.at[0] + part * STEPS, left[step],
+                group_add(products.at[0] + part * STEPS, scores.at[0][step],
                           group_factor_at(right, (part * OTHERS + step * 16) * STRIDE));
-        group_wait();
-#pragma unroll
-        for (int part = 0; part < PARTS; part++)
-            group_settle(products.at[0] + part * STEPS);
     }
 };
 

@@ -9,7 +9,7 @@ enum { ROUNDS = 10, BLOCK_FLOATS = 1 << 14 };
 
 /* -- arrays ------------------------------------------------------------------------------------ */
 
-enum { FACTOR_A, FACTOR_B, RESULT, BIAS, BEFORE, SUMS, ARRAYS };
+enum { FACTOR_A, FACTOR_B, RESULT, BIAS, BEFORE, ARRAYS };
 
 struct arrays {
     void *at[ARRAYS];
@@ -49,14 +49,13 @@ static bool take_arrays(SELF, const struct plan_shape *shape, struct arrays *ret
     const size_t element = k->element_bytes, M = (size_t)shape->M, N = (size_t)shape->N,
                  K = (size_t)shape->K, result = shape->c_is_float ? sizeof(float) : element;
     *ret_arrays = {{},
-                   {M * K * element, K * N * element, M * N * result, N * element, M * N * element,
-                    M * sizeof(float)}};
+                   {M * K * element, K * N * element, M * N * result, N * element, M * N * element}};
     bool taken = true;
     for (int i = 0; i < ARRAYS && taken; i++)
         taken = (ret_arrays->at[i] = k->alloc(k, ret_arrays->bytes[i])) != NULL;
     for (int i = 0; i < ARRAYS && taken; i++)
         fill(k, ret_arrays->at[i], ret_arrays->bytes[i],
-             element == sizeof(float) || (i == RESULT && shape->c_is_float) || i == SUMS);
+             element == sizeof(float) || (i == RESULT && shape->c_is_float));
     if (!taken)
         free_arrays(k, ret_arrays);
     return taken;
@@ -71,7 +70,6 @@ static struct gemm_product product_of(const struct plan_shape *shape, const stru
     product.b = {(const element *)arrays->at[FACTOR_B], shape->transpose_b};
     product.bias = (const element *)arrays->at[BIAS];
     product.pre = (element *)arrays->at[BEFORE];
-    product.sums = (float *)arrays->at[SUMS];
     return product;
 }
 

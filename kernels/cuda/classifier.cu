@@ -2,7 +2,14 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
-enum { ROW_THREADS = 512 };
+/* A row is looked at twice. Of long ones (98 KB with GPT-2's classes in bf16) so few should be under
+ * way at once that the second look finds them in the L2 cache: their blocks have more threads. */
+enum {
+    ROW_THREADS = 512,
+    LONG_ROW_THREADS = 1024,
+    LONG_ROW_CLASSES = 16384, /* at least */
+    PACKS_AHEAD = 2,          /* loaded before the first is computed with */
+};
 
 /* Columns are counted in 32 bits. */
 static int columns(int64_t Vp)
@@ -50,14 +57,31 @@ template <int COUNT> static __device__ int first_single(int V)
     return V - V % COUNT;
 }
 
-template <typename Element, int COUNT>
+/* A thread's packs that lie STRIDE apart. */
+template <int STRIDE, int COUNT, typename Element>
+static __device__ void load_ahead(pack<Element, COUNT> (&ahead)[PACKS_AHEAD], const Element *logits)
+{
+#pragma unroll
+    for (int j = 0; j < PACKS_AHEAD; j++)
+        ahead[j] = load<COUNT>(logits + j * STRIDE);
+}
+
+template <typename Element, int COUNT, int BLOCK>
 static __device__ struct row sum_row(const Element *logits, int target, int V)
 {
-    const int singles = first_single<COUNT>(V), thread = threadIdx.x;
+    const int singles = first_single<COUNT>(V), thread = threadIdx.x, STRIDE = BLOCK * COUNT;
     struct part part = {-INFINITY, 0, 0};
-    for (int i = thread * COUNT; i < singles; i += ROW_THREADS * COUNT)
+    int i = thread * COUNT;
+    for (; i + (PACKS_AHEAD - 1) * STRIDE < singles; i += PACKS_AHEAD * STRIDE) {
+        pack<Element, COUNT> ahead[PACKS_AHEAD];
+        load_ahead<STRIDE>(ahead, logits + i);
+        for (int j = 0; j < PACKS_AHEAD; j++)
+            add_logits(part, values(ahead[j]));
+    }
+#pragma unroll 1
+    for (; i < singles; i += STRIDE)
         add_logits(part, values(load<COUNT>(logits + i)));
-    for (int i = singles + thread; i < V; i += ROW_THREADS)
+    for (i = singles + thread; i < V; i += BLOCK)
         add_logits(part, pack<float, 1>{{value(logits[i])}});
     struct row row;
     row.largest = block_largest(part.largest);
@@ -68,11 +92,11 @@ static __device__ struct row sum_row(const Element *logits, int target, int V)
 }
 
 /* Whether a lower index than the target's is the largest, too; the same answer in all threads. */
-template <typename Element>
+template <int BLOCK, typename Element>
 static __device__ bool is_earlier(const Element *logits, int target, float largest)
 {
     bool earlier = false;
-    for (int i = threadIdx.x; i < target; i += ROW_THREADS)
+    for (int i = threadIdx.x; i < target; i += BLOCK)
         earlier |= value(logits[i]) == largest;
     return __syncthreads_or(earlier);
 }
@@ -86,66 +110,109 @@ static __device__ void store_row(float *losses, int32_t *correct, float loss, bo
         correct[blockIdx.x] = is_correct;
 }
 
-/* logits = their gradient. The target's is put right by the thread that has stored it. */
 template <typename Element, int COUNT>
+static __device__ inline pack<Element, COUNT> gradient(const pack<Element, COUNT> &logits,
+                                                       float base, float scale)
+{
+    pack<float, COUNT> x = values(logits);
+    for (int j = 0; j < COUNT; j++)
+        x.at[j] = exp2_of(fmaf(x.at[j], LOG2_E, -base)) * scale;
+    return rounded<Element>(x);
+}
+
+/* logits = their gradient. The target's is put right by the thread that has stored it. */
+template <typename Element, int COUNT, int BLOCK>
 static __device__ void differentiate_row(Element *logits, const struct row &row, int target,
                                          float dloss, int V, int Vp)
 {
-    const int singles = first_single<COUNT>(V), thread = threadIdx.x;
+    const int singles = first_single<COUNT>(V), thread = threadIdx.x, STRIDE = BLOCK * COUNT;
     const float scale = dloss / row.sum;
-    for (int i = thread * COUNT; i < singles; i += ROW_THREADS * COUNT) {
-        pack<float, COUNT> x = values(load<COUNT>(logits + i));
-        for (int j = 0; j < COUNT; j++)
-            x.at[j] = exp2_of(fmaf(x.at[j], LOG2_E, -row.base)) * scale;
-        store(logits + i, rounded<Element>(x));
+    int i = thread * COUNT;
+    for (; i + (PACKS_AHEAD - 1) * STRIDE < singles; i += PACKS_AHEAD * STRIDE) {
+        pack<Element, COUNT> ahead[PACKS_AHEAD];
+        load_ahead<STRIDE>(ahead, logits + i);
+        for (int j = 0; j < PACKS_AHEAD; j++)
+            store(logits + i + j * STRIDE, gradient(ahead[j], row.base, scale));
     }
-    for (int i = singles + thread; i < Vp; i += ROW_THREADS) {
+#pragma unroll 1
+    for (; i < singles; i += STRIDE)
+        store(logits + i, gradient(load<COUNT>(logits + i), row.base, scale));
+    for (i = singles + thread; i < Vp; i += BLOCK) {
         float d = exp2_of(fmaf(value(logits[i]), LOG2_E, -row.base)) * scale;
         logits[i] = rounded<Element>(i < V ? d : 0);
     }
     int owner = target < singles ? target / COUNT : target - singles;
-    if (thread == owner % ROW_THREADS)
+    if (thread == owner % BLOCK)
         logits[target] =
             rounded<Element>(exp2_of(fmaf(row.logit, LOG2_E, -row.base)) * scale - dloss);
 }
 
-/* A block a row; `differentiate`: logits become their gradient. */
-template <typename Element, int COUNT>
-static __global__ void classify(float *losses, int32_t *correct, Element *logits,
-                                const int32_t *targets, bool differentiate, float dloss, int V,
-                                int Vp)
+/* A block of BLOCK threads a row; `differentiate`: logits become their gradient. */
+template <typename Element, int COUNT, int BLOCK>
+static __device__ void classify_row(float *losses, int32_t *correct, Element *logits,
+                                    const int32_t *targets, bool differentiate, float dloss, int V,
+                                    int Vp)
 {
     int target = targets[blockIdx.x];
     logits += (int64_t)blockIdx.x * Vp;
     if (target < 0) {
         store_row(losses, correct, 0, false);
-        for (int i = threadIdx.x; i < Vp && differentiate; i += ROW_THREADS)
+        for (int i = threadIdx.x; i < Vp && differentiate; i += BLOCK)
             logits[i] = rounded<Element>(0);
         return;
     }
     device_check(target < V);
-    struct row row = sum_row<Element, COUNT>(logits, target, V);
+    struct row row = sum_row<Element, COUNT, BLOCK>(logits, target, V);
     bool is_correct = correct && row.logit == row.largest;
     if (is_correct)
-        is_correct = !is_earlier(logits, target, row.largest);
+        is_correct = !is_earlier<BLOCK>(logits, target, row.largest);
     store_row(losses, correct, log_of(row.sum) + (row.largest - row.logit), is_correct);
     if (differentiate)
-        differentiate_row<Element, COUNT>(logits, row, target, dloss, V, Vp);
+        differentiate_row<Element, COUNT, BLOCK>(logits, row, target, dloss, V, Vp);
+}
+
+template <typename Element, int COUNT>
+static __global__ void __launch_bounds__(ROW_THREADS)
+    classify(float *losses, int32_t *correct, Element *logits, const int32_t *targets,
+             bool differentiate, float dloss, int V, int Vp)
+{
+    classify_row<Element, COUNT, ROW_THREADS>(losses, correct, logits, targets, differentiate,
+                                              dloss, V, Vp);
+}
+
+template <typename Element, int COUNT>
+static __global__ void __launch_bounds__(LONG_ROW_THREADS, 2)
+    classify_long(float *losses, int32_t *correct, Element *logits, const int32_t *targets,
+                  bool differentiate, float dloss, int V, int Vp)
+{
+    classify_row<Element, COUNT, LONG_ROW_THREADS>(losses, correct, logits, targets, differentiate,
+                                                   dloss, V, Vp);
+}
+
+static void classify_rows(SELF, float *losses, int32_t *correct, element *logits,
+                          const int32_t *targets, bool differentiate, float dloss, int64_t N,
+                          int64_t V, int64_t Vp)
+{
+    bool packed = packs_fit(k, Vp, logits);
+    if (V >= LONG_ROW_CLASSES)
+        LAUNCH_PACKS(k, packed, N, LONG_ROW_THREADS, 0, classify_long, losses, correct, logits,
+                     targets, differentiate, dloss, columns(V), columns(Vp));
+    else
+        LAUNCH_PACKS(k, packed, N, ROW_THREADS, 0, classify, losses, correct, logits, targets,
+                     differentiate, dloss, columns(V), columns(Vp));
 }
 
 void cuda_classifier_forward(SELF, float *losses, int32_t *correct, const element *logits,
                              const int32_t *targets, int64_t N, int64_t V, int64_t Vp)
 {
-    LAUNCH_PACKS(k, packs_fit(k, Vp, logits), N, ROW_THREADS, 0, classify, losses, correct,
-                 (element *)logits, targets, false, 0.0f, columns(V), columns(Vp));
+    classify_rows(k, losses, correct, (element *)logits, targets, false, 0, N, V, Vp);
 }
 
 void cuda_classifier_forward_backward(SELF, float *losses, int32_t *correct, element *logits,
                                       const int32_t *targets, float dloss, int64_t N, int64_t V,
                                       int64_t Vp)
 {
-    LAUNCH_PACKS(k, packs_fit(k, Vp, logits), N, ROW_THREADS, 0, classify, losses, correct, logits,
-                 targets, true, dloss, columns(V), columns(Vp));
+    classify_rows(k, losses, correct, logits, targets, true, dloss, N, V, Vp);
 }
 
 /* -- by pieces of the classes ------------------------------------------------------------------ */

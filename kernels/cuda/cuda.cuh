@@ -53,9 +53,7 @@ struct kernels_state {
     cudaStream_t stream;
     cudaEvent_t marks[KERNELS_MARKS];
     struct ring ring;
-    /* On the device, STAGING_BYTES: wire bytes on their way to or from the host; what a product
-     * adds up, on its way to a bias' gradient. */
-    void *staging;
+    void *staging;           /* on the device, STAGING_BYTES: wire bytes to or from the host */
     void *workspace;         /* on the device: whatever the running operation needs */
     struct gemm *gemm;       /* this and the workspace: of the table that computes */
     struct failure *failure; /* shared by the device's tables */

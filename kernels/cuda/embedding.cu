@@ -42,16 +42,22 @@ void cuda_embedding_forward(SELF, element *out, const int32_t *tokens, const ele
 
 enum {
     CHUNK_ROWS = 1024, /* at least; a multiple of THREADS */
-    SCAN_THREADS = 1024,
+    SCAN_THREADS = WARP * WARP,
+    SCAN_COUNT = PACK_BYTES / (int)sizeof(int), /* tokens of a thread */
     ADD_THREADS = 128,
+    ADD_GROUPS = 4096, /* of tokens, at most */
+    ADD_ROWS = 512,    /* of a token, whose places in dout are kept at once */
+    ROWS_AHEAD = 32,   /* loaded before the first is added: a register each … */
+    LAST_AHEAD = 4,    /* … and of those that are left over */
+    BATCHES_AHEAD = 8,
 };
 
 /* In the workspace; `table`: the rows of the table. */
 struct sorting {
     int N, table, first;    /* rows of tokens, tokens, the first of them */
     int chunks, chunk_rows; /* of each but the last, which may have fewer */
-    int *counts;            /* (chunks,table): of a token in a chunk, then in those before it */
     int *starts;            /* (table + 1): of a token, then of those before it */
+    int *counts;            /* (chunks,table): of a token in a chunk, then in those before it */
     int *ranks;             /* (N): how many rows of its chunk before it have the row's token */
     int *sorted;            /* (N): rows by token, then as they come */
 };
@@ -106,30 +112,60 @@ static __global__ void place_chunks(struct sorting sorting)
     sorting.starts[token] = sum;
 }
 
-/* One block, whose threads have as many tokens each. */
+/* Sums over the lanes or threads before this one, and over all. */
+struct scan {
+    int before, all;
+};
+
+static __device__ struct scan scan_warp(int x)
+{
+    struct scan scan = {0, x};
+    for (int away = 1; away < WARP; away *= 2) {
+        int other = __shfl_xor_sync(0xffffffffu, scan.all, away);
+        scan.before += threadIdx.x & away ? other : 0;
+        scan.all += other;
+    }
+    return scan;
+}
+
+/* Over SCAN_THREADS. */
+static __device__ struct scan scan_block(int x)
+{
+    __shared__ int sums[WARP];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    struct scan scan = scan_warp(x);
+    __syncthreads(); /* the sums of an earlier call have been read */
+    if (lane == 0)
+        sums[warp] = scan.all;
+    __syncthreads();
+    scan.before += warp_sum(lane < warp ? sums[lane] : 0);
+    scan.all = warp_sum(sums[lane]);
+    return scan;
+}
+
+/* One block, whose threads have SCAN_COUNT tokens each at a time. */
 static __global__ void place_tokens(struct sorting sorting)
 {
-    __shared__ int sums[2][SCAN_THREADS];
-    const int thread = threadIdx.x, each = (sorting.table + SCAN_THREADS - 1) / SCAN_THREADS;
-    const int first = thread * each;
-    const int end = first + each < sorting.table ? first + each : sorting.table;
-    int sum = 0, now = 0;
-    for (int token = first; token < end; token++)
-        sum += sorting.starts[token];
-    sums[0][thread] = sum;
-    for (int away = 1; away < SCAN_THREADS; away *= 2, now = 1 - now) {
-        __syncthreads();
-        sums[1 - now][thread] = sums[now][thread] + (thread < away ? 0 : sums[now][thread - away]);
+    const int tile = SCAN_THREADS * SCAN_COUNT;
+    int token = (int)threadIdx.x * SCAN_COUNT, before = 0;
+    pack<int, SCAN_COUNT> next = load_at<SCAN_COUNT>(sorting.starts, token, sorting.table);
+    for (int base = 0; base < sorting.table; base += tile, token += tile) {
+        pack<int, SCAN_COUNT> starts = next;
+        next = load_at<SCAN_COUNT>(sorting.starts, token + tile, sorting.table);
+        int sum = 0;
+        for (int j = 0; j < SCAN_COUNT; j++) {
+            int own = starts.at[j];
+            starts.at[j] = sum;
+            sum += own;
+        }
+        struct scan scan = scan_block(sum);
+        for (int j = 0; j < SCAN_COUNT; j++)
+            starts.at[j] += before + scan.before;
+        store_at(sorting.starts, token, sorting.table, starts);
+        before += scan.all;
     }
-    __syncthreads();
-    int before = thread == 0 ? 0 : sums[now][thread - 1];
-    for (int token = first; token < end; token++) {
-        int own = sorting.starts[token];
-        sorting.starts[token] = before;
-        before += own;
-    }
-    if (thread == SCAN_THREADS - 1)
-        sorting.starts[sorting.table] = sums[now][thread];
+    if (threadIdx.x == 0)
+        sorting.starts[sorting.table] = before;
 }
 
 static __global__ void sort_rows(struct sorting sorting, const int32_t *tokens)
@@ -142,50 +178,111 @@ static __global__ void sort_rows(struct sorting sorting, const int32_t *tokens)
     sorting.sorted[sorting.starts[token] + before + sorting.ranks[row]] = row;
 }
 
-/* A block a place in the order, of which those with a token's first row add all of that token's. */
-template <typename Element, int COUNT>
-static __global__ void backward_tokens(float *dwte, const int32_t *tokens, const Element *dout,
-                                       struct sorting sorting, int C)
+/* sum += the first `count` of what has been loaded, in its order. */
+template <int AHEAD, int COUNT, typename Element>
+static __device__ inline void add_ahead(pack<float, COUNT> &sum,
+                                        const pack<Element, COUNT> (&ahead)[AHEAD], int count)
 {
-    __shared__ int rows[ADD_THREADS];
-    const int place = (int)blockIdx.x, thread = threadIdx.x;
-    if (place >= sorting.starts[sorting.table])
-        return;
-    const int token = table_row(sorting, tokens[sorting.sorted[place]]);
-    const int end = sorting.starts[token + 1];
-    if (place != sorting.starts[token])
-        return;
-    dwte += (int64_t)token * C;
-    for (int base = place; base < end; base += ADD_THREADS) {
-        const int count = end - base < ADD_THREADS ? end - base : ADD_THREADS;
-        __syncthreads(); /* the rows before have been added */
-        if (thread < count)
-            rows[thread] = sorting.sorted[base + thread];
-        __syncthreads();
-        for (int c = thread * COUNT; c < C; c += ADD_THREADS * COUNT) {
-            pack<float, COUNT> sum = load<COUNT>(dwte + c);
-#pragma unroll 8
-            for (int i = 0; i < count; i++) {
-                pack<float, COUNT> d = values(load<COUNT>(dout + (int64_t)rows[i] * C + c));
-                for (int j = 0; j < COUNT; j++)
-                    sum.at[j] += d.at[j];
-            }
-            store(dwte + c, sum);
-        }
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        pack<float, COUNT> d = values(ahead[i]);
+        for (int j = 0; j < COUNT; j++)
+            sum.at[j] = i < count ? sum.at[j] + d.at[j] : sum.at[j];
     }
 }
 
-/* A thread for each element of dwpe (n = T*C). */
-template <typename Element>
-static __global__ void backward_positions(float *dwpe, const Element *dout, int64_t B, int64_t n)
+/* sum += the first `count` rows of `dout`, AHEAD at most; how many bytes after it each begins. */
+template <int AHEAD, int COUNT, typename Element>
+static __device__ inline void add_rows(pack<float, COUNT> &sum, const Element *dout,
+                                       const int64_t *bytes, int count)
 {
-    int64_t i = element_index();
+    pack<Element, COUNT> ahead[AHEAD] = {};
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+        if (i < count)
+            ahead[i] = load<COUNT>((const Element *)((const char *)dout + bytes[i]));
+    add_ahead(sum, ahead, count);
+}
+
+/* Columns c … of dwte += those of a token's rows: `count` that begin at `sorted`. */
+template <typename Element, int COUNT>
+static __device__ void add_token(float *dwte, const Element *dout, const int *sorted, int count,
+                                 int c, int C)
+{
+    __shared__ int64_t bytes[ADD_ROWS]; /* before a row */
+    const bool has_columns = c < C;
+    const int64_t row_bytes = (int64_t)sizeof(Element) * C;
+    const int thread = threadIdx.x;
+    pack<float, COUNT> sum = {};
+    if (has_columns)
+        sum = load<COUNT>(dwte + c);
+    for (; count > 0; count -= ADD_ROWS, sorted += ADD_ROWS) {
+        const int some = count < ADD_ROWS ? count : ADD_ROWS;
+        __syncthreads(); /* the rows before have been added */
+#pragma unroll
+        for (int base = 0; base < ADD_ROWS; base += ADD_THREADS)
+            if (base + thread < some)
+                bytes[base + thread] = sorted[base + thread] * row_bytes;
+        __syncthreads();
+        int row = has_columns ? 0 : some;
+        for (; row + ROWS_AHEAD <= some; row += ROWS_AHEAD)
+            add_rows<ROWS_AHEAD>(sum, dout + c, bytes + row, ROWS_AHEAD);
+        for (; row < some; row += LAST_AHEAD)
+            add_rows<LAST_AHEAD>(sum, dout + c, bytes + row, some - row);
+    }
+    if (has_columns)
+        store(dwte + c, sum);
+}
+
+/* A block some columns of a group of tokens: every groups-th, so that the frequent ones, which often
+ * lie together, are in different groups. `parts`: of the columns. */
+template <typename Element, int COUNT>
+static __global__ void __launch_bounds__(ADD_THREADS, 8)
+    backward_tokens(float *dwte, const Element *dout, struct sorting sorting, int C, int parts)
+{
+    __shared__ int begins[ADD_THREADS], counts[ADD_THREADS];
+    const int groups = gridDim.x / parts, group = blockIdx.x / parts, thread = threadIdx.x;
+    const int c = ((int)blockIdx.x % parts * ADD_THREADS + thread) * COUNT;
+    for (int first = group; first < sorting.table; first += groups * ADD_THREADS) {
+        int own = first + thread * groups;
+        bool is_token = own < sorting.table;
+        __syncthreads(); /* the counts before have been read */
+        begins[thread] = is_token ? sorting.starts[own] : 0;
+        counts[thread] = is_token ? sorting.starts[own + 1] - begins[thread] : 0;
+        __syncthreads();
+        for (int i = 0; i < ADD_THREADS && first + i * groups < sorting.table; i++)
+            if (counts[i] > 0)
+                add_token<Element, COUNT>(dwte + (int64_t)(first + i * groups) * C, dout,
+                                          sorting.sorted + begins[i], counts[i], c, C);
+    }
+}
+
+/* sum += AHEAD batches, n elements apart. */
+template <int AHEAD, int COUNT, typename Element>
+static __device__ inline void add_batches(pack<float, COUNT> &sum, const Element *dout, int64_t n)
+{
+    pack<Element, COUNT> ahead[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+        ahead[i] = load<COUNT>(dout + i * n);
+    add_ahead(sum, ahead, AHEAD);
+}
+
+/* A thread for COUNT elements of dwpe (n = T*C). */
+template <typename Element, int COUNT>
+static __global__ void __launch_bounds__(THREADS, 3)
+    backward_positions(float *dwpe, const Element *dout, int B, int64_t n)
+{
+    int64_t i = first_element<COUNT>();
     if (i >= n)
         return;
-    float sum = dwpe[i];
-    for (int64_t b = 0; b < B; b++)
-        sum += value(dout[b * n + i]);
-    dwpe[i] = sum;
+    int b = 0;
+    pack<float, COUNT> sum = load<COUNT>(dwpe + i);
+    for (; b + BATCHES_AHEAD <= B; b += BATCHES_AHEAD)
+        add_batches<BATCHES_AHEAD>(sum, dout + b * n + i, n);
+    for (; b < B; b++)
+        add_batches<1>(sum, dout + b * n + i, n);
+    store(dwpe + i, sum);
 }
 
 /* False: the workspace has no room for so many, and synchronize() says so. */
@@ -208,9 +305,9 @@ static bool sort_tokens(SELF, struct sorting *ret_sorting, const int32_t *tokens
     sorting.first = (int)first;
     sorting.chunk_rows = (int)chunk_rows;
     sorting.chunks = (int)ceil_div(N, chunk_rows);
-    sorting.counts = (int *)k->state->workspace;
-    sorting.starts = sorting.counts + sorting.chunks * rows;
-    sorting.ranks = sorting.starts + rows + 1;
+    sorting.starts = (int *)k->state->workspace; /* first: a pack is aligned */
+    sorting.counts = sorting.starts + rows + 1;
+    sorting.ranks = sorting.counts + sorting.chunks * rows;
     sorting.sorted = sorting.ranks + N;
     if (!cuda_ok(k,
                  cudaMemsetAsync(sorting.counts, 0,
@@ -226,15 +323,34 @@ static bool sort_tokens(SELF, struct sorting *ret_sorting, const int32_t *tokens
     return true;
 }
 
+/* dwte += dout by token; a thread has 4 bytes of a row, or one element. */
+static void add_tokens(SELF, float *dwte, const element *dout, const struct sorting &sorting,
+                       int64_t C)
+{
+    bool pairs = k->state->bf16 && packs_fit(k, C, dwte, dout);
+    int64_t parts = ceil_div(C, ADD_THREADS * (pairs ? 2 : 1));
+    int64_t groups = sorting.table < sorting.N ? sorting.table : sorting.N;
+    if (groups > ADD_GROUPS)
+        groups = ADD_GROUPS;
+    if (pairs)
+        launch(k, groups * parts, ADD_THREADS, 0, backward_tokens<bf16, 2>, dwte, dout, sorting, C,
+               parts);
+    else if (k->state->bf16)
+        launch(k, groups * parts, ADD_THREADS, 0, backward_tokens<bf16, 1>, dwte, dout, sorting, C,
+               parts);
+    else
+        launch(k, groups * parts, ADD_THREADS, 0, backward_tokens<float, 1>, dwte, dout, sorting, C,
+               parts);
+}
+
 void cuda_embedding_backward(SELF, float *dwte, float *dwpe, const int32_t *tokens,
                              const element *dout, int64_t B, int64_t T, int64_t C, int64_t first,
                              int64_t rows, int64_t V)
 {
     struct sorting sorting;
     if (B * T > 0 && rows > 0 && sort_tokens(k, &sorting, tokens, B * T, first, rows, V))
-        LAUNCH_PACKS(k, packs_fit(k, C, dwte, dout), B * T, ADD_THREADS, 0, backward_tokens, dwte,
-                     tokens, dout, sorting, C);
+        add_tokens(k, dwte, dout, sorting, C);
     if (dwpe != NULL)
-        LAUNCH_ELEMENTS(k, ceil_div(T * C, THREADS), THREADS, 0, backward_positions, dwpe, dout, B,
-                        T * C);
+        LAUNCH_EACH(k, packs_fit(k, T * C, dwpe, dout), T * C, backward_positions, dwpe, dout, B,
+                    T * C);
 }

@@ -180,8 +180,6 @@ static bool may_fuse(SELF, const struct gemm_product *product)
     case GEMM_GELU_BACKWARD:
         return gemm->fuses_gelu && k->state->bf16 && are_aligned(product->bias) &&
                packs_fit(k, product->N, product->pre);
-    case GEMM_SUMS:
-        return (product->c_is_float || !k->state->bf16) && gemm->compute != KERNELS_COMPUTE_TF32;
     case GEMM_PLAIN:
         break;
     }

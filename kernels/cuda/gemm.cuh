@@ -27,9 +27,8 @@ struct gemm_matrix {
 };
 
 /* What becomes of a product in the same pass. Only a plain one is always to be had. GELU needs a
- * bias, writes the sum before it to `pre`; GELU_BACKWARD multiplies with GELU's slope at `pre`;
- * SUMS also adds a's rows up, each over K, and writes that to `sums`. */
-enum gemm_epilogue { GEMM_PLAIN, GEMM_BIAS, GEMM_GELU, GEMM_GELU_BACKWARD, GEMM_SUMS };
+ * bias, writes the sum before it to `pre`; GELU_BACKWARD multiplies with GELU's slope at `pre`. */
+enum gemm_epilogue { GEMM_PLAIN, GEMM_BIAS, GEMM_GELU, GEMM_GELU_BACKWARD };
 
 /* c (M,N) = epilogue(a (M,K) b (K,N) + add (M,N) + bias (N)); shapes are those after transposition.
  */
@@ -40,7 +39,6 @@ struct gemm_product {
     struct gemm_matrix a, b;
     const element *bias;
     element *pre; /* (M,N) */
-    float *sums;  /* (M) */
     enum gemm_epilogue epilogue;
     int64_t M, N, K;
 };
@@ -50,11 +48,7 @@ void gemm_multiply(SELF, const struct gemm_product *product); /* a plain one */
  * shape and alignment, which `numerics` then says as well: do without.
  * - BIAS is for an aligned one.
  * - GELU and GELU_BACKWARD are for elements of bf16 and aligned rows of `pre`, on sm_90 and later:
- *   before, cuBLASLt's are slower than a plain product and our kernel (llm.c, pull request 338).
- * - SUMS are fp32 or nothing: cuBLASLt gives them the type of c (cublasLt.h,
- *   CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE), so c has to be fp32, whatever elements are, and they are
- *   asked for as fp32, so that no version rounds them to bf16. Not with tf32: nothing says whether
- *   what is added there is rounded first. */
+ *   before, cuBLASLt's are slower than a plain product and our kernel (llm.c, pull request 338). */
 bool gemm_fuse(SELF, const struct gemm_product *product);
 
 #endif

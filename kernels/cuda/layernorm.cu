@@ -60,5 +60,5 @@ void cuda_layernorm_backward(SELF, element *dinp, float *dgamma, float *dbeta, c
                              const element *inp, const float *mean, const float *rstd,
                              const element *gamma, int64_t N, int64_t C)
 {
-    norm_backward_both(k, dinp, dgamma, dbeta, dout, inp, mean, rstd, gamma, N, C);
+    norm_backward(k, dinp, dgamma, dbeta, dout, inp, mean, rstd, gamma, N, C);
 }

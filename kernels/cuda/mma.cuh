@@ -61,6 +61,14 @@ static __device__ inline void copy_async(bf16 *to, const bf16 *from, bool there)
                  : "memory");
 }
 
+/* The same for one number. */
+static __device__ inline void copy_async(float *to, const float *from, bool there)
+{
+    unsigned at = (unsigned)__cvta_generic_to_shared(to), bytes = there ? sizeof *to : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from), "r"(bytes)
+                 : "memory");
+}
+
 /* What was started so far is a group; waits until all but the newest `GROUPS` groups of the thread
  * are there. */
 static __device__ inline void copies_are_a_group(void)

@@ -46,9 +46,6 @@ bool plan_point(SELF, const struct plan *plan, const struct gemm_product *produc
     case GEMM_GELU_BACKWARD:
         return plan_ok(k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                                       product->pre));
-    case GEMM_SUMS:
-        return plan_ok(
-            k, set_pointer(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product->sums));
     }
     return false;
 }
@@ -66,22 +63,16 @@ static bool describe(SELF, const struct plan *plan)
         return plan_ok(k, cublasLtMatmulDescSetAttribute(plan->operation,
                                                          CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
                                                          &columns, sizeof columns));
-    case GEMM_SUMS:
-        return plan_ok(
-            k, set_operation(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F));
     }
     return false;
 }
 
 /* Column-major, the product is c^T (N,M) = b^T (N,K) a^T (K,M): b comes first. So a bias (N) is one
- * for each row of cuBLASLt's result, as it wants it. The sums (M), of a's rows over K, are of the
- * columns of its second factor, a^T, one for each column of its result: BGRADB, not BGRADA. (With a
- * = dout^T, b = inp, K the rows of both, they are a bias' gradient.) */
+ * for each row of cuBLASLt's result, as it wants it. */
 static bool create_operation(SELF, struct plan *plan, const struct gemm_product *product)
 {
     static const int32_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
-                                        CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
-                                        CUBLASLT_EPILOGUE_BGRADB};
+                                        CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
     const cublasComputeType_t compute = k->state->gemm->compute == KERNELS_COMPUTE_TF32
                                             ? CUBLAS_COMPUTE_32F_FAST_TF32
                                             : CUBLAS_COMPUTE_32F;
@@ -229,7 +220,7 @@ cublasStatus_t plan_multiply(SELF, const struct plan *plan, const cublasLtMatmul
 void plan_shape_text(const struct gemm *gemm, const struct plan_shape *shape,
                      char (&text)[PLAN_TEXT_BYTES])
 {
-    static const char *const epilogues[] = {"", "b", "g", "d", "s"};
+    static const char *const epilogues[] = {"", "b", "g", "d"};
     bool widens = shape->c_is_float && gemm->compute == KERNELS_COMPUTE_BF16;
     snprintf(text, sizeof text, "%c%c%s%s%s %lldx%lldx%lld/%u.%u.%u",
              shape->transpose_a ? 'T' : 'N', shape->transpose_b ? 'T' : 'N',

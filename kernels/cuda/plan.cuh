@@ -63,8 +63,8 @@ bool plan_point(SELF, const struct plan *plan, const struct gemm_product *produc
 cublasStatus_t plan_multiply(SELF, const struct plan *plan, const cublasLtMatmulAlgo_t *algorithm,
                              const struct gemm_product *product) MUST_USE;
 
-/* " NTb+f 64x50304x768/16.16.16": transposition; b bias, g GELU, d its backward, s sums of a; +
- * something is added, f the result is fp32 and the factors are not; shape, alignment. */
+/* " NTb+f 64x50304x768/16.16.16": transposition; b bias, g GELU, d its backward; + something
+ * is added, f the result is fp32 and the factors are not; shape, alignment. */
 void plan_shape_text(const struct gemm *gemm, const struct plan_shape *shape,
                      char (&text)[PLAN_TEXT_BYTES]);
 

@@ -39,5 +39,5 @@ void cuda_rmsnorm_backward(SELF, element *dinp, float *dgamma, const element *do
                            const element *inp, const float *rstd, const element *gamma, int64_t N,
                            int64_t C)
 {
-    norm_backward_both(k, dinp, dgamma, NULL, dout, inp, NULL, rstd, gamma, N, C);
+    norm_backward(k, dinp, dgamma, NULL, dout, inp, NULL, rstd, gamma, N, C);
 }

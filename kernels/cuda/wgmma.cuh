@@ -6,8 +6,8 @@
  * 1024 divides. Of a row's eight packs of 8 numbers pack c lies where pack c ^ row % 8 would
  * ("128-byte swizzle"): the same column of eight rows is in all banks.
  *
- * Products run beside the program: what they read stays as it is, and what they add to is not looked
- * at, until group_wait(). Source: PTX ISA 9.0, "Asynchronous warpgroup level matrix instructions". */
+ * Products run beside the program, in their order: what they read stays as it is, and what they add
+ * to is not looked at, until group_wait(). Source: PTX ISA 9.0, "Asynchronous warpgroup level matrix instructions". */
 #ifndef ROOST_KERNELS_CUDA_WGMMA_CUH
 #define ROOST_KERNELS_CUDA_WGMMA_CUH
 
@@ -65,11 +65,15 @@ static __device__ inline void group_begin(void)
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/* All products so far are over. */
-static __device__ inline void group_wait(void)
+/* The products since the last one are a group; waits until all but the newest `GROUPS` are over. */
+static __device__ inline void group_commit(void)
 {
-    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::
-                     : "memory");
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int GROUPS> static __device__ inline void group_wait(void)
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
 }
 
 /* After group_wait(), of what products added to: nothing of it was read before. */
@@ -117,7 +121,10 @@ static __device__ inline void group_begin(void)
 {
     __trap();
 }
-static __device__ inline void group_wait(void)
+static __device__ inline void group_commit(void)
+{
+}
+template <int GROUPS> static __device__ inline void group_wait(void)
 {
 }
 static __device__ inline void group_settle(group_sums *)

@@ -25,16 +25,31 @@ static const char spec_text[] =
     "data: {kind: tokens, path: unused}\n"
     "train: {slots: 1, slot_samples: 4, microbatch: 4, logits_bytes_max: 60000000}\n";
 
+/* The samples of all steps, as a worker has them: a file in memory. */
+struct text {
+    int32_t *tokens;
+    uint32_t context; /* tokens of a sample */
+};
+
+static struct text new_text(const struct spec *spec, unsigned steps)
+{
+    uint64_t n = (uint64_t)steps * spec->train.slot_samples * spec->model.context + 1;
+    struct text text = {malloc(n * sizeof *text.tokens), spec->model.context};
+    check(text.tokens);
+    for (uint64_t i = 0; i < n; i++)
+        text.tokens[i] = token_at(i, spec->model.vocabulary);
+    return text;
+}
+
 static enum err read_samples(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
                              void *ret_inputs, int32_t *ret_targets)
 {
-    const struct spec *spec = context;
+    const struct text *text = context;
     (void)kind;
-    uint32_t n = count * spec->model.context;
-    for (uint32_t i = 0; i < n; i++) {
-        ((int32_t *)ret_inputs)[i] = token_at(first * n + i, spec->model.vocabulary);
-        ret_targets[i] = token_at(first * n + i + 1, spec->model.vocabulary);
-    }
+    const int32_t *from = text->tokens + first * text->context;
+    size_t bytes = (size_t)count * text->context * sizeof *from;
+    memcpy(ret_inputs, from, bytes);
+    memcpy(ret_targets, from + 1, bytes);
     return ERR_OK;
 }
 
@@ -141,7 +156,7 @@ static void update(const struct kernels *k, const struct model *model, struct ex
 /* -- steps ------------------------------------------------------------------------------------- */
 
 struct run {
-    const struct spec *spec;
+    const struct text *text;
     const struct model *model;
     const struct kernels *kernels;
     struct executor *executor;
@@ -161,7 +176,7 @@ static void print_candidate(void *context, const struct kernels_candidate *candi
 
 static enum err step(const struct run *run, uint64_t number)
 {
-    const struct executor_samples samples = {(void *)(uintptr_t)run->spec, read_samples, 0};
+    const struct executor_samples samples = {(void *)(uintptr_t)run->text, read_samples, 0};
     const struct executor_hooks hooks = {.pull = no_pull, .push = no_push, .cancelled = never};
     const struct ticket ticket = {.kind = TICKET_TRAIN, .step = number};
     struct executor_loss loss;
@@ -219,11 +234,11 @@ static enum err bench_run(struct run *run, bool updates)
 static enum err bench(enum kernels_backend backend, const char *way, unsigned steps,
                       const struct config_overrides *overrides, struct reason *reason)
 {
-    struct slice text = {(const uint8_t *)spec_text, sizeof spec_text - 1};
+    struct slice yaml = {(const uint8_t *)spec_text, sizeof spec_text - 1};
     struct spec spec;
     struct model model;
-    struct run run = {.spec = &spec, .model = &model, .steps = steps};
-    TRY(spec_parse(text, "bench", overrides, &spec, reason));
+    struct run run = {.model = &model, .steps = steps};
+    TRY(spec_parse(yaml, "bench", overrides, &spec, reason));
     TRY(model_init(&model, &spec.model, reason));
     struct kernels_options options = {.backend = backend,
                                       .gemm_core = spec.train.gemm_core,
@@ -240,9 +255,12 @@ static enum err bench(enum kernels_backend backend, const char *way, unsigned st
     TRY(executor_new(&executor_options, &run.executor, reason));
     run.now_ns = backend == KERNELS_CUDA ? time_now_ns : processor_ns;
     run.takes_fastest = strcmp(way, "fastest") == 0;
+    struct text samples = new_text(&spec, WARM + steps);
+    run.text = &samples;
     enum err err = bench_run(&run, strcmp(way, "update") == 0);
     if (err == ERR_IO)
         reason_set(reason, err, "%s", executor_failure(run.executor));
+    free(samples.tokens);
     executor_free(run.executor);
     kernels_free(run.kernels);
     model_release(&model);

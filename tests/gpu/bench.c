@@ -1,15 +1,15 @@
 /* How long each CUDA operation takes at a GPT-2's shapes, and how far that is from the device's
  * limits:
  *
- *     bench COMPUTE [B T C H V [ROUNDS [GB/s [TFLOP/s]]]]      default 32 1024 768 12 50257 11
- *     bench device                                             its name, or why there is none
+ *     bench COMPUTE [B T C H V [ROUNDS [GB/s [TFLOP/s [NAME]]]]]   default 32 1024 768 12 50257 11
+ *     bench device                                                 its name, or why there is none
  *
  * A call's time is the median of ROUNDS, each CALLS calls between two synchronize(). Beside it
  * stands what it moves a second if every input is read and every output written once, what it
  * computes a second, and the larger of the two's shares of the limits. These are measured first, in
  * COMPUTE (fp32, tf32 or bf16): a stream that is read and written (`relu` over half of the logits), and
  * a large matrix product; where something else on the machine was seen to do better, its figures
- * are given. What crosses between host and device is compared
+ * are given. NAME: only operations whose names begin so. What crosses between host and device is compared
  * with a memcpy() on the host. */
 #include "tests/gpu/bench.h"
 
@@ -207,7 +207,8 @@ static void free_all(struct bench *b)
 
 static const char *const computes[COMPUTES] = {"fp32", "tf32", "bf16"};
 
-static bool bench(struct bench b, enum kernels_compute compute, double bytes, double flops)
+static bool bench(struct bench b, enum kernels_compute compute, double bytes, double flops,
+                  const char *only)
 {
     const struct kernels_options options = {.backend = KERNELS_CUDA,
                                             .compute = compute,
@@ -223,7 +224,8 @@ static bool bench(struct bench b, enum kernels_compute compute, double bytes, do
            (int)b.B, (int)b.T, (int)b.C, (int)b.H, (int)b.V, b.rounds);
     measure_limits(&b, bytes, flops);
     for (const struct operation *operation = operations; operation->name; operation++)
-        report(&b, operation);
+        if (strncmp(operation->name, only, strlen(only)) == 0)
+            report(&b, operation);
     printf("# %s\n", b.k->numerics);
     free_all(&b);
     kernels_free(b.k);
@@ -278,12 +280,13 @@ int main(int count, char **words)
     b.Vp = (b.V + 127) / 128 * 128;
     if (compute == COMPUTES || !fits(&b)) {
         fprintf(stderr,
-                "usage: bench device | bench fp32|tf32|bf16 [B T C H V ROUNDS [GB/S TFLOP/S]]\n"
+                "usage: bench device | bench fp32|tf32|bf16 [B T C H V ROUNDS [GB/s TFLOP/s [NAME]]]\n"
                 "H divides C; B x T is at least C, V at least T and 4 C, ROUNDS at most %d\n",
                 ROUNDS_MAX);
         return 2;
     }
-    return bench(b, (enum kernels_compute)compute, numbers[6] * 1e9, numbers[7] * 1e12)
+    return bench(b, (enum kernels_compute)compute, numbers[6] * 1e9, numbers[7] * 1e12,
+                 count > 10 ? words[10] : "")
                ? EXIT_SUCCESS
                : EXIT_FAILURE;
 }

@@ -55,6 +55,8 @@ PARITY(embedding_has_the_cpus_bits)
     embedding_at(*state, 2, 65, 8, 50257);
     embedding_at(*state, 5, 130, 1, 2); /* tokens with more rows than a block has threads */
     embedding_at(*state, 2, 1100, 3, 40);
+    embedding_at(*state, 3, 701, 8, 3); /* more rows of a token than are kept at once */
+    embedding_at(*state, 11, 100, 24, 1);
     embedding_at(*state, 1, 8000, 1, 1100000); /* more chunks than there is room to count in */
 }
 
@@ -99,6 +101,8 @@ PARITY(layernorm_is_the_cpus)
     layernorm_at(*state, 63, 5);
     layernorm_at(*state, 65, 64);
     layernorm_at(*state, 9, 768);
+    layernorm_at(*state, 9, 1000); /* the most that registers hold is 1024 */
+    layernorm_at(*state, 9, 1600);
     layernorm_at(*state, 1030, 33);
     layernorm_at(*state, 9, 6152); /* more columns than a block adds */
     layernorm_at(*state, 4200, 8);
@@ -141,6 +145,8 @@ PARITY(rmsnorm_is_the_cpus)
     rmsnorm_at(*state, 63, 5);
     rmsnorm_at(*state, 65, 64);
     rmsnorm_at(*state, 9, 768);
+    rmsnorm_at(*state, 9, 1000);
+    rmsnorm_at(*state, 9, 1600);
     rmsnorm_at(*state, 1030, 33);
     rmsnorm_at(*state, 9, 6152);
     rmsnorm_at(*state, 4200, 8);

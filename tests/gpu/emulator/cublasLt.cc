@@ -11,8 +11,8 @@ struct emulator_handle {
 };
 
 struct emulator_operation {
-    int32_t transpose_a, transpose_b, epilogue, bias_type;
-    const void *bias; /* or, of BGRADB, where the sums go */
+    int32_t transpose_a, transpose_b, epilogue;
+    const void *bias;
     void *aux;
     int64_t aux_stride;
 };
@@ -76,7 +76,6 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *operation, cublasC
                                         cudaDataType_t)
 {
     *operation = new emulator_operation{};
-    (*operation)->bias_type = -1; /* the result's */
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -91,8 +90,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               const void *value, size_t bytes)
 {
     void *const places[] = {&operation->transpose_a, &operation->transpose_b, &operation->epilogue,
-                            &operation->bias_type,   &operation->bias,        &operation->aux,
-                            &operation->aux_stride};
+                            &operation->bias,        &operation->aux,         &operation->aux_stride};
     size_t wanted = attribute >= CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4;
     if (bytes != wanted)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -156,28 +154,14 @@ static bool shapes_fit(const emulator_operation *operation, const emulator_layou
            columns_of(a, operation->transpose_a) == rows_of(b, operation->transpose_b);
 }
 
-static bool bias_type_fits(const emulator_operation *operation, const emulator_layout *c)
-{
-    return operation->bias_type == -1 ||
-           operation->bias_type == (c->bf16 ? CUDA_R_16BF : CUDA_R_32F);
-}
-
 static const int64_t LONG_K = 128;
 
-static bool rows_are_aligned(const emulator_layout *layout)
-{
-    return layout->stride * (int64_t)layout->bytes() % 16 == 0;
-}
-
 /* The real one has no algorithm for some products with an epilogue; here it is those with odd rows,
- * or, of BGRADB, with rows that are not aligned, so that both ways are taken. */
-static bool has_algorithm(const emulator_operation *operation, const emulator_layout *a,
-                          const emulator_layout *b, const emulator_layout *c)
+ * so that both ways are taken. */
+static bool has_algorithm(const emulator_operation *operation, const emulator_layout *c)
 {
     if (getenv("ROOST_EMULATED_ALGORITHMS")) /* a test pretends that there is none at all */
         return false;
-    if (operation->epilogue == CUBLASLT_EPILOGUE_BGRADB)
-        return rows_are_aligned(a) && rows_are_aligned(b) && rows_are_aligned(c);
     return operation->epilogue != CUBLASLT_EPILOGUE_BIAS || c->stride % 2 == 0;
 }
 
@@ -191,9 +175,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     uint32_t of_a = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
     uint32_t of_b = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES];
     uint32_t of_c = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES];
-    if (!shapes_fit(operation, a, b, c) || !bias_type_fits(operation, c) || wanted < 3)
+    if (!shapes_fit(operation, a, b, c) || wanted < 3)
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (of_c < c->bytes() || !has_algorithm(operation, a, b, c))
+    if (of_c < c->bytes() || !has_algorithm(operation, c))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     uint32_t schemes = preference->values[CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK];
     uint32_t added = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -285,22 +269,6 @@ static float finish(const emulator_operation *operation, const emulator_layout *
     }
 }
 
-/* Of BGRADB: the second factor's columns, each over the inner dimension. */
-static void sum_columns(const emulator_operation *operation, const void *b,
-                        const emulator_layout *b_layout, const emulator_layout *c_layout)
-{
-    struct steps in_b = steps_of(b_layout, operation->transpose_b);
-    int64_t inner = rows_of(b_layout, operation->transpose_b);
-    if (operation->epilogue != CUBLASLT_EPILOGUE_BGRADB)
-        return;
-    for (int64_t column = 0; column < c_layout->columns; column++) {
-        float sum = 0;
-        for (int64_t i = 0; i < inner; i++)
-            sum += b_layout->get(b, column * in_b.right + i * in_b.down);
-        c_layout->set((void *)operation->bias, column, sum);
-    }
-}
-
 /* The real one may write all of its workspace. */
 static void spoil(void *workspace, size_t bytes)
 {
@@ -357,7 +325,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                          workspace, workspace_bytes] {
         device_open();
         multiply(&operation, splits, a, &in_a, b, &in_b, factor, c, d, &in_c);
-        sum_columns(&operation, b, &in_b, &in_c);
         spoil(workspace, workspace_bytes);
         device_close();
     });

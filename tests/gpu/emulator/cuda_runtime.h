@@ -60,6 +60,7 @@ void mma(mma_sum &sum, const mma_left &a, const mma_right &b);
 void load_tiles(unsigned (&pairs)[4], const bf16 *row);
 void load_tiles_transposed(unsigned (&pairs)[4], const bf16 *row);
 void copy_async(bf16 *to, const bf16 *from, bool there);
+void copy_async(float *to, const float *from, bool there);
 
 /* Products of warpgroups, as kernels/cuda/wgmma.cuh has them: they are over at once. */
 unsigned __cvta_generic_to_shared(const void *at);
@@ -69,7 +70,10 @@ void group_add(mma_sum (*sums)[2], const mma_left &left, uint64_t right);
 static inline void group_begin()
 {
 }
-static inline void group_wait()
+static inline void group_commit()
+{
+}
+template <int GROUPS> void group_wait()
 {
 }
 static inline void group_settle(mma_sum (*)[2])
