@@ -6,12 +6,10 @@
  * it is 0. Both have
  *
  *   BLOCKS                 at a time on a multiprocessor
- *   STAGES                 tiles of others that are in shared memory: products that begin on one stage
- *                          may go on through the next one when there are three
  *   OWN, OTHER             elements of a tile of own rows, of others
  *   STRIDE                 from a row to the next, in elements, where 8 divides the row's number
- *   begin(shared)          where tiles may lie
  *   place<R>(row, column)  of an element in a tile of R rows
+ *   factor, of(tile)       what products read, asked for once; stage(): of the others' tile so many on
  *   publish()              what the thread wrote is there for products, once all have met
  *   start(), commit()      before products, when what they read is there; those since are a group
  *   wait<GROUPS>(…)        for all groups but the newest GROUPS, to which these sums belong
@@ -74,7 +72,6 @@ static __device__ left_tiles<TILES, PAIRS> round_scores(const sums<TILES, PAIRS>
 
 template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
     enum {
-        STAGES = 2,
         WIDTH = WIDTH_,
         TILES = TILES_,
         OTHERS = OTHERS_,
@@ -84,20 +81,26 @@ template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
         STRIDE = WIDTH + 8, /* no two of 8 rows share a bank */
         OWN = ROWS * STRIDE,
         OTHER = OTHERS * STRIDE,
-        ALIGNMENT = 16,
     };
     typedef sums<TILES, OTHERS / 16> scores_sums; /* pairs of 8 others: two results side by side */
     typedef sums<TILES, WIDTH / 16> channel_sums;
     typedef left_tiles<TILES, OTHERS / 16> rounded_scores;
 
-    static __device__ bf16 *begin(float4 *shared)
-    {
-        return (bf16 *)shared;
-    }
-
     template <int R> static __device__ int place(int row, int column)
     {
         return row * STRIDE + column;
+    }
+
+    typedef const bf16 *factor;
+
+    static __device__ factor of(const bf16 *tile)
+    {
+        return tile;
+    }
+
+    static __device__ factor stage(factor tile, int number)
+    {
+        return tile + number * OTHER;
     }
 
     static __device__ void publish(void)
@@ -139,7 +142,7 @@ template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
     {
     }
 
-    static __device__ void multiply_rows(scores_sums &scores, const bf16 *own, const bf16 *others)
+    static __device__ void multiply_rows(scores_sums &scores, factor own, factor others)
     {
         clear(scores);
 #pragma unroll
@@ -170,7 +173,7 @@ template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
     }
 
     static __device__ void add_products(channel_sums &products, const rounded_scores &scores,
-                                        const bf16 *others)
+                                        factor others)
     {
 #pragma unroll
         for (int step = 0; step < OTHERS / 16; step++) {
@@ -191,35 +194,41 @@ template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
 /* -- of warpgroups ----------------------------------------------------------------------------- */
 
 /* A tile is one of GROUP_COLUMNS channels behind another. Scores are of as many others, so each
- * product is one of wgmma.cuh's. While one group multiplies, others take exponentials. */
-template <int WIDTH_, int GROUPS_, int STAGES_, int BLOCKS_> struct group_tiles {
+ * product is one of wgmma.cuh's. A block is one group: while it multiplies, those of other blocks take
+ * exponentials. (Two groups of one block waited for each other at every tile: a tenth slower.) */
+template <int WIDTH_, int BLOCKS_> struct group_tiles {
     enum {
-        STAGES = STAGES_,
         WIDTH = WIDTH_,
         TILES = 1,
         OTHERS = GROUP_COLUMNS,
-        WARPS = GROUPS_ * GROUP_WARPS,
+        WARPS = GROUP_WARPS,
         BLOCKS = BLOCKS_,
-        ROWS = GROUPS_ * GROUP_ROWS,
+        ROWS = GROUP_ROWS,
         STRIDE = GROUP_COLUMNS,
         OWN = ROWS * WIDTH,
         OTHER = OTHERS * WIDTH,
         PARTS = WIDTH / GROUP_COLUMNS, /* of a tile */
         STEPS = GROUP_COLUMNS / 16,    /* products of a part */
-        ALIGNMENT = GROUP_ALIGNMENT,
     };
     typedef sums<1, OTHERS / 16> scores_sums;
     typedef sums<1, WIDTH / 16> channel_sums;
     typedef left_tiles<1, OTHERS / 16> rounded_scores;
 
-    static __device__ bf16 *begin(float4 *shared)
-    {
-        return (bf16 *)(((uintptr_t)shared + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    }
-
     template <int R> static __device__ int place(int row, int column)
     {
         return column / GROUP_COLUMNS * R * STRIDE + group_place(row, column % GROUP_COLUMNS);
+    }
+
+    typedef uint64_t factor;
+
+    static __device__ factor of(const bf16 *tile)
+    {
+        return group_factor(tile);
+    }
+
+    static __device__ factor stage(factor tile, int number)
+    {
+        return group_factor_at(tile, number * OTHER);
     }
 
     static __device__ void publish(void)
@@ -232,10 +241,8 @@ template <int WIDTH_, int GROUPS_, int STAGES_, int BLOCKS_> struct group_tiles 
         group_begin();
     }
 
-    static __device__ void multiply_rows(scores_sums &scores, const bf16 *own, const bf16 *others)
+    static __device__ void multiply_rows(scores_sums &scores, factor left, factor right)
     {
-        const uint64_t left = group_factor(own + warp() / GROUP_WARPS * GROUP_ROWS * STRIDE);
-        const uint64_t right = group_factor(others);
         group_multiply(scores.at[0], left, right);
 #pragma unroll
         for (int i = 1; i < PARTS * STEPS; i++) {
@@ -265,9 +272,8 @@ template <int WIDTH_, int GROUPS_, int STAGES_, int BLOCKS_> struct group_tiles 
     }
 
     static __device__ void add_products(channel_sums &products, const rounded_scores &scores,
-                                        const bf16 *others)
+                                        factor right)
     {
-        const uint64_t right = group_factor(others);
 #pragma unroll
         for (int part = 0; part < PARTS; part++)
 #pragma unroll

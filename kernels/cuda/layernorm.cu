@@ -49,11 +49,58 @@ static __global__ void forward(Element *out, float *mean, float *rstd, const Ele
     }
 }
 
+/* The same where registers hold the row. */
+template <typename Element, int COUNT, int PACKS>
+static __global__ void forward_near(Element *out, float *mean, float *rstd, const Element *inp,
+                                    const Element *gamma, const Element *beta, int64_t N, int C)
+{
+    int64_t row = warp_row();
+    pack<Element, COUNT> in[PACKS];
+    if (row >= N)
+        return;
+    load_row(in, inp + row * C, C);
+    float sum = 0, squares = 0;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        pack<float, COUNT> x = values(in[p]);
+        for (int i = 0; i < COUNT; i++)
+            sum += x.at[i];
+    }
+    const float m = warp_sum(sum) / (float)C;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        pack<float, COUNT> x = values(in[p]);
+        bool there = lane_pack<COUNT>() + p * WARP * COUNT < C;
+        for (int i = 0; i < COUNT && there; i++)
+            squares = fmaf(x.at[i] - m, x.at[i] - m, squares);
+    }
+    const float r = 1 / sqrtf(warp_sum(squares) / (float)C + 1e-5f);
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        int c = lane_pack<COUNT>() + p * WARP * COUNT;
+        pack<float, COUNT> x = values(in[p]), g = values(load_below<COUNT>(gamma, c, C));
+        pack<float, COUNT> b = values(load_below<COUNT>(beta, c, C));
+        for (int i = 0; i < COUNT; i++)
+            x.at[i] = fmaf((x.at[i] - m) * r, g.at[i], b.at[i]);
+        if (c < C)
+            store(out + row * C + c, rounded<Element>(x));
+    }
+    if (threadIdx.x % WARP == 0) {
+        mean[row] = m;
+        rstd[row] = r;
+    }
+}
+
 void cuda_layernorm_forward(SELF, element *out, float *mean, float *rstd, const element *inp,
                             const element *gamma, const element *beta, int64_t N, int64_t C)
 {
-    LAUNCH_PACKS(k, packs_fit(k, C, out, inp, gamma, beta), ceil_div(N, ROWS), THREADS, 0, forward,
-                 out, mean, rstd, inp, gamma, beta, N, C);
+    bool packed = packs_fit(k, C, out, inp, gamma, beta);
+    if (packed && rows_are_near(k, C))
+        LAUNCH_NEAR(k, C, ceil_div(N, ROWS), THREADS, 0, forward_near, out, mean, rstd, inp, gamma,
+                    beta, N, (int)C);
+    else
+        LAUNCH_PACKS(k, packed, ceil_div(N, ROWS), THREADS, 0, forward, out, mean, rstd, inp, gamma,
+                     beta, N, C);
 }
 
 void cuda_layernorm_backward(SELF, element *dinp, float *dgamma, float *dbeta, const element *dout,

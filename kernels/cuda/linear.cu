@@ -135,6 +135,24 @@ void cuda_linear_gelu_backward_input(SELF, element *dpre, const element *dout,
     cuda_gelu_backward(k, dpre, dpre, pre, N * I);
 }
 
+enum { ROWS_AHEAD = 4 }; /* loaded before the first is added */
+
+/* sum += AHEAD of a thread's rows, ROW_LANES apart. */
+template <int AHEAD, typename Element, int COUNT>
+static __device__ void add_some(float (&sum)[COUNT], const Element *rows, int64_t O)
+{
+    pack<Element, COUNT> ahead[AHEAD];
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++)
+        ahead[j] = load<COUNT>(rows + j * ROW_LANES * O);
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) {
+        pack<float, COUNT> d = values(ahead[j]);
+        for (int i = 0; i < COUNT; i++)
+            sum[i] += d.at[i];
+    }
+}
+
 /* The first stage of dbias (O) += the rows of dout (N,O). */
 template <typename Element, int COUNT>
 static __global__ void add_rows(float *sums, const Element *dout, struct row_parts parts, int64_t N,
@@ -142,11 +160,13 @@ static __global__ void add_rows(float *sums, const Element *dout, struct row_par
 {
     struct column_walk walk = column_walk<COUNT>(parts, N);
     float sum[COUNT] = {};
-    for (int64_t row = walk.row; row < walk.end && walk.column < O; row += ROW_LANES) {
-        pack<Element, COUNT> d = load<COUNT>(dout + row * O + walk.column);
-        for (int i = 0; i < COUNT; i++)
-            sum[i] += value(d.at[i]);
-    }
+    int rows = walk.column < O ? (int)(walk.end - walk.row + ROW_LANES - 1) / ROW_LANES : 0;
+    dout += walk.row * O + walk.column;
+    for (; rows >= ROWS_AHEAD; rows -= ROWS_AHEAD, dout += ROWS_AHEAD * ROW_LANES * O)
+        add_some<ROWS_AHEAD>(sum, dout, O);
+#pragma unroll 1
+    for (; rows > 0; rows--, dout += ROW_LANES * O)
+        add_some<1>(sum, dout, O);
     store_part(sums, walk, sum, O);
 }
 

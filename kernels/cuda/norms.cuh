@@ -14,7 +14,6 @@
 #include "kernels/cuda/rows.cuh"
 
 enum {
-    NEAR_PACKS = 4,         /* of a row that a lane holds, at most */
     NEAR_WARPS = 4,         /* of a block … */
     NEAR_PARTS = 384,       /* … three of which registers have room for, on each multiprocessor */
     WIDE_PARTS = 512,       /* several blocks for each multiprocessor of a large GPU */
@@ -28,22 +27,6 @@ struct norm_parts {
 };
 
 /* -- rows that registers hold ------------------------------------------------------------------ */
-
-/* Elements c … of a row; 0 beyond C. */
-template <int COUNT, typename Element>
-static __device__ pack<Element, COUNT> load_below(const Element *row, int c, int C)
-{
-    return c < C ? load<COUNT>(row + c) : pack<Element, COUNT>{};
-}
-
-/* A lane's packs of a row. */
-template <typename Element, int COUNT, int PACKS>
-static __device__ void load_row(pack<Element, COUNT> (&packs)[PACKS], const Element *row, int C)
-{
-#pragma unroll
-    for (int p = 0; p < PACKS; p++)
-        packs[p] = load_below<COUNT>(row, lane_pack<COUNT>() + p * WARP * COUNT, C);
-}
 
 /* What a lane adds up of its columns over the warp's rows. */
 template <int COUNT, int PACKS> struct column_sums {
@@ -258,25 +241,14 @@ static inline struct norm_parts norm_parts(int64_t N, int64_t C, int64_t most, b
     return parts;
 }
 
-/* kernel<Element, packs of PACK_BYTES, PACKS> */
-#define LAUNCH_NEAR(PACKS)                                                                         \
-    (k->state->bf16                                                                                \
-         ? launch(k, parts.count, NEAR_WARPS * WARP, bytes, norm_backward_near<bf16, 8, PACKS>, dinp, sums,  \
-                  dout, inp, mean, rstd, gamma, parts, N, (int)C)                                  \
-         : launch(k, parts.count, NEAR_WARPS * WARP, bytes, norm_backward_near<float, 4, PACKS>, dinp, sums, \
-                  dout, inp, mean, rstd, gamma, parts, N, (int)C))
-
 static inline struct norm_parts backward_near(SELF, element *dinp, float *sums, const element *dout,
                                               const element *inp, const float *mean,
                                               const float *rstd, const element *gamma, int64_t N,
                                               int64_t C)
 {
     const struct norm_parts parts = norm_parts(N, C, NEAR_PARTS, mean != NULL);
-    size_t bytes = NEAR_WARPS * sizeof(float) * (size_t)C;
-    if (C <= (NEAR_PACKS - 1) * WARP * pack_count(k, true))
-        LAUNCH_NEAR(NEAR_PACKS - 1);
-    else
-        LAUNCH_NEAR(NEAR_PACKS);
+    LAUNCH_NEAR(k, C, parts.count, NEAR_WARPS * WARP, NEAR_WARPS * sizeof(float) * (size_t)C,
+                norm_backward_near, dinp, sums, dout, inp, mean, rstd, gamma, parts, N, (int)C);
     return parts;
 }
 
@@ -302,8 +274,7 @@ static inline void norm_backward(SELF, element *dinp, float *dgamma, float *dbet
     if (N == 0)
         return;
     check(C <= WORKSPACE_BYTES / (int64_t)(2 * sizeof(float)));
-    bool near = packs_fit(k, C, dinp, dout, inp, gamma) &&
-                C <= NEAR_PACKS * WARP * pack_count(k, true);
+    bool near = rows_are_near(k, C) && packs_fit(k, C, dinp, dout, inp, gamma);
     float *sums = (float *)k->state->workspace;
     struct norm_parts parts =
         near ? backward_near(k, dinp, sums, dout, inp, mean, rstd, gamma, N, C)

@@ -18,6 +18,7 @@
 #define __device__
 #define __global__
 #define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
 
 struct alignas(16) float4 {
     float x, y, z, w;

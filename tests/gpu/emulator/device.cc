@@ -35,16 +35,8 @@
 static const unsigned LANES = 32, THREADS_MAX = 1024;
 static const size_t STACK_BYTES = 64 << 10, PAGE_BYTES = 4096, ALIGNMENT = 256;
 static const size_t FILLED_BYTES_MAX = 1 << 20; /* with NaNs; more would take long */
-/* of a block: what compute capability 9.0 has, all since 8.0, and without asking for more */
-static const size_t SHARED_BYTES_MAX = 227 << 10, SHARED_BYTES_OLDER = 99 << 10,
-                    SHARED_BYTES_DEFAULT = 48 << 10;
-
-/* ROOST_EMULATED_CAPABILITY, when a test pretends that it is an older one. */
-static int capability()
-{
-    const char *number = getenv("ROOST_EMULATED_CAPABILITY");
-    return number ? atoi(number) : 90;
-}
+/* of a block: what every GPU has since compute capability 8.0, and without asking for more */
+static const size_t SHARED_BYTES_MAX = 99 << 10, SHARED_BYTES_DEFAULT = 48 << 10;
 
 static void complain(const char *what)
 {
@@ -441,7 +433,7 @@ struct block {
 };
 
 thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
-alignas(16) thread_local float4 shared[SHARED_BYTES_MAX / sizeof(float4)];
+alignas(1024) thread_local float4 shared[SHARED_BYTES_MAX / sizeof(float4)];
 static thread_local block here;
 
 /* Back to the scheduler, until it comes here again. */
@@ -800,7 +792,7 @@ static struct {
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int value)
 {
     std::lock_guard<std::mutex> lock(device.mutex);
-    if (value < 0 || (size_t)value > (capability() == 90 ? SHARED_BYTES_MAX : SHARED_BYTES_OLDER))
+    if (value < 0 || (size_t)value > SHARED_BYTES_MAX)
         return cudaErrorInvalidValue;
     device.shared_bytes[kernel] = (size_t)value;
     return cudaSuccess;
@@ -899,8 +891,11 @@ cudaError_t cudaGetDeviceCount(int *count)
     return cudaSuccess;
 }
 
+/* ROOST_EMULATED_CAPABILITY, when a test pretends that it is an older one. */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret_device, int)
 {
-    *ret_device = {"emulated GPU", memory_total(), capability() / 10, capability() % 10, 1};
+    const char *capability = getenv("ROOST_EMULATED_CAPABILITY");
+    int number = capability ? atoi(capability) : 90;
+    *ret_device = {"emulated GPU", memory_total(), number / 10, number % 10, 1};
     return cudaSuccess;
 }
