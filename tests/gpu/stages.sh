@@ -1,8 +1,8 @@
 # What tests/gpu/first and tests/gpu/second share. Sourced, never run: they name their stages, each a
-# function of its own here, and call run_stages. Each stage is a process that has so many seconds; it
-# writes FILE.txt in the folder OUT, where "ok - …" and "not ok - …" are its tests and "= …" the rows
-# of the table. Nothing ends at a stage's failure. After each stage, summary.txt has its rows, so what
-# is killed loses nothing.
+# function of its own here, and call run_stages. Each stage is a process that has so many seconds; what
+# it says goes to STAGE.running in the folder OUT and at its end into FILE.txt there, where "ok - …" and
+# "not ok - …" are its tests and "= …" the rows of the table. Nothing ends at a stage's failure. After
+# each stage, summary.txt has its rows, so what is killed loses nothing.
 # shellcheck shell=bash
 
 self=$(realpath "$0")
@@ -52,7 +52,7 @@ logits_bytes=$((8192 * 50304 * 2)) # so many rows at once; a worker's numerics p
 programs=tests/gpu/bin
 export CMOCKA_MESSAGE_OUTPUT=TAP
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+trap 'kill $(jobs -rp) 2>/dev/null; rm -rf "$scratch"' EXIT
 
 # ---- what a stage says ----
 
@@ -93,27 +93,54 @@ left() { echo $((seconds > SECONDS ? seconds - SECONDS : 0)); }
 
 say() { printf '%s\n' "$*" | tee -a "$out/summary.txt"; }
 
-run_stage() { # name seconds file
-    local name=$1 cap=$2 file=$out/$3.txt status=0 begun=$SECONDS from=1 failed
+declare -A running=() # by process: its stage's name, seconds and file, and when it began
+
+start_stage() { # name seconds file
+    local name=$1 cap=$2
     [ "$cap" -le "$(left)" ] || cap=$(left)
-    [ ! -f "$file" ] || from=$(($(wc -l <"$file") + 1))
     if [ "$cap" -eq 0 ]; then
-        echo "not ok - $name: no time left" >>"$file"
-        status='not run: no time left'
-    else
-        echo "# ---- $name" >>"$file"
-        timeout -k 5 "$cap" "$self" ${small:+--small} --stage "$name" "$out" >>"$file" 2>&1 || status=$?
-        [ "$status" -eq 0 ] || echo "not ok - $name: exit $status" >>"$file"
-        [ "$status" -lt 124 ] || status="$status (ended after $cap s)"
+        echo "not ok - $name: no time left" >"$out/$name.running"
+        report_stage "$name" "$3" 'not run: no time left' 0
+        return
     fi
-    failed=$(tail -n +"$from" "$file" | grep -c '^not ok')
-    say "$(printf '%-14s exit %s, %d failed, %d s' "$name" "$status" "$failed" $((SECONDS - begun)))"
-    tail -n +"$from" "$file" | sed -n 's/^= /  /p; s/^not ok/  &/p' | tee -a "$out/summary.txt"
+    echo "# ---- $name" >"$out/$name.running"
+    timeout -k 5 "$cap" "$self" ${small:+--small} --stage "$name" "$out" </dev/null >>"$out/$name.running" 2>&1 &
+    running[$!]="$name $cap $3 $SECONDS"
 }
 
-# Lines "name seconds file" on stdin. With --stage: that one, in this process.
+# Reports each running stage when it ends.
+wait_for_stages() {
+    local process
+    while [ ${#running[@]} -gt 0 ]; do
+        for process in "${!running[@]}"; do
+            kill -0 "$process" 2>/dev/null || end_stage "$process"
+        done
+        sleep 0.1
+    done
+}
+
+end_stage() { # process
+    local status=0 name cap file begun took
+    wait "$1" || status=$?
+    read -r name cap file begun <<<"${running[$1]}"
+    unset "running[$1]"
+    took=$((SECONDS - begun))
+    [ "$status" -eq 0 ] || echo "not ok - $name: exit $status" >>"$out/$name.running"
+    if [ "$status" -ge 124 ] && [ "$took" -ge "$cap" ]; then status="$status (ended after $cap s)"; fi
+    report_stage "$name" "$file" "$status" "$took"
+}
+
+report_stage() { # name file status seconds
+    local said=$out/$1.running
+    say "$(printf '%-14s exit %s, %d failed, %d s' "$1" "$3" "$(grep -c '^not ok' "$said")" "$4")"
+    sed -n 's/^= /  /p; s/^not ok/  &/p' "$said" | tee -a "$out/summary.txt"
+    cat "$said" >>"$out/$2.txt" && rm "$said"
+}
+
+# Lines "name seconds file [beside]" on stdin. Those with the last word that follow one another run side by
+# side; nothing else runs then. With --stage: that one, in this process.
 run_stages() {
-    local stages failed file
+    local stages failed name cap file beside
     if [ -n "$stage" ]; then
         [ -n "${device+known}" ] || find_device
         $stage
@@ -123,8 +150,13 @@ run_stages() {
     mkdir -p "$out" || exit 1
     for file in summary $(awk '{ print $3 }' <<<"$stages"); do rm -f "$out/$file.txt"; done
     find_device
-    while read -r name cap file; do run_stage "$name" "$cap" "$file"; done <<<"$stages"
-    failed=$(for file in $(awk '{ print $3 }' <<<"$stages" | sort -u); do cat "$out/$file.txt"; done | grep -c '^not ok')
+    while read -r name cap file beside; do
+        [ -n "$beside" ] || wait_for_stages
+        start_stage "$name" "$cap" "$file"
+        [ -n "$beside" ] || wait_for_stages
+    done <<<"$stages"
+    wait_for_stages
+    failed=$(awk '{ print $3 }' <<<"$stages" | sort -u | while read -r file; do cat "$out/$file.txt"; done | grep -c '^not ok')
     say "$([ "$failed" -eq 0 ] && echo 'all passed' || echo "$failed failed"), $SECONDS s; figures: $out"
     [ "$failed" -eq 0 ]
 }
@@ -157,7 +189,7 @@ facts() {
     python3 -c 'import torch; print("# torch", torch.__version__, torch.version.cuda, torch.backends.cudnn.version())' 2>&1 | tail -n 1
 }
 
-# ---- parity ----
+# ---- tests on the device ----
 
 # A program that prints TAP. What failed is run again alone: a device's error may outlive its test.
 run_program() { # name command…
@@ -175,21 +207,92 @@ run_program() { # name command…
     [[ $1 == "$programs"/* ]] || return 0
     for test in $(sed -nE 's/^not ok [0-9]+ - ([a-z0-9_]+)$/\1/p' "$said" | head -n 6); do
         echo "# $test again, alone"
-        if timeout -k 5 20 "$1" only "$test" 2>&1 | tee "$scratch/again.tap" | grep -q '^ok '; then
+        if timeout --foreground -k 5 20 "$1" only "$test" 2>&1 | tee "$scratch/again.tap" | grep -q '^ok '; then
             row "  $test" 'passes alone'
         fi
         cat "$scratch/again.tap"
     done
 }
 
+# Each of these tests of a program in a process of its own, so many at once: what ends one of them takes
+# nothing from the others.
+run_each() { # name at_once program [only|without pattern…]
+    local name=$1 at_once=$2 program=$3 test verdict
+    shift 3
+    for verdict in passed failed skipped unchecked; do : >"$scratch/$verdict"; done
+    "$program" list "$@" >"$scratch/tests"
+    [ -s "$scratch/tests" ] || test_said 'not ok' "$name: no tests"
+    trap 'row_of_tests "$name"; wait; say_unfinished; exit 143' TERM # what timeout sends to all processes of a stage
+    while read -r test; do
+        while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n; done
+        run_alone "$name" "$program" "$test" &
+    done <"$scratch/tests"
+    wait
+    trap - TERM
+    row_of_tests "$name"
+    echo "# $name: exit $([ -s "$scratch/failed" ] && echo 1 || echo 0)"
+}
+
+under=() # what runs a test's program: nothing, or a sanitizer and its flags
+found='^=========.*(Race reported|Invalid |Uninitialized |Barrier error|Divergent )'
+
+# A sanitizer that fails itself says nothing of the test, unless it has found something before.
+run_alone() { # name program test
+    local said=$scratch/$3.said status verdict=failed
+    trap 'exit 143' TERM
+    "${under[@]}" "$2" only "$3" </dev/null >"$said" 2>&1
+    status=$?
+    if grep -q 'Internal Sanitizer Error' "$said" && ! grep -qE "$found" "$said"; then
+        verdict=unchecked
+        sed -i 's/^/# /' "$said"
+        test_said ok "$1: $3 # SKIP could not be checked: Internal Sanitizer Error" >>"$said"
+    elif [ "$status" -eq 0 ] && grep -q "^ok [0-9]* - $3 *\(# SKIP.*\)\?$" "$said"; then
+        grep -q "^ok [0-9]* - $3 *# SKIP" "$said" && verdict=skipped || verdict=passed
+    elif ! grep -q '^not ok' "$said"; then
+        test_said 'not ok' "$1: $3: exit $status" >>"$said"
+    fi
+    echo "$3" >>"$scratch/$verdict"
+    cat "$said"
+}
+
+row_of_tests() { # name
+    local said verdict words
+    said="$(wc -l <"$scratch/passed") passed"
+    sort "$scratch"/{passed,failed,skipped,unchecked} | comm -13 - <(sort "$scratch/tests") >"$scratch/unfinished"
+    while read -r verdict words; do
+        [ ! -s "$scratch/$verdict" ] || said+=", $words: $(paste -sd ' ' "$scratch/$verdict")"
+    done <<'WORDS'
+failed FAILED
+skipped skipped
+unchecked could not be checked (Internal Sanitizer Error)
+unfinished NOT FINISHED
+WORDS
+    row "$1" "$said"
+}
+
+say_unfinished() {
+    local test
+    while read -r test; do
+        tail -n 20 "$scratch/$test.said" 2>/dev/null | sed "s/^/# unfinished, $test: /"
+    done <"$scratch/unfinished"
+}
+
 parity() {
     needs_device parity || return 0
     if [ -n "$small" ]; then
         run_program parity "$programs/parity" only 'what_follows*' 'a_copy*'
-        run_program train "$programs/train" only 'a_run_that*'
     else
         run_program parity "$programs/parity"
-        run_program train "$programs/train" without 'so_it_has_for_as_long*'
+    fi
+}
+
+# Each compares with the CPU, which takes one core most of its time.
+train() {
+    needs_device train || return 0
+    if [ -n "$small" ]; then
+        run_each train "$(nproc)" "$programs/train" only 'a_run_that*'
+    else
+        run_each train "$(nproc)" "$programs/train" without 'so_it_has_for_as_long*'
     fi
 }
 
@@ -292,6 +395,7 @@ others() {
 # Its own libraries, not those that ours were given.
 python() { env -u LD_LIBRARY_PATH PYTHONUNBUFFERED=1 python3 tests/gpu/pytorch.py "$@"; }
 has_torch() { env -u LD_LIBRARY_PATH python3 -c "import torch; assert torch.cuda.is_available() or '$small'"; }
+no_torch='python3 has no torch that sees the device'
 our_s() { sed -n "s/^# took, $1: //p" "$out/model.txt" 2>/dev/null | head -n 1; } # name
 
 # Lines "batch compute_s step_s MiB MiB MiB MiB": ratios to ours at the same batch.
@@ -304,8 +408,26 @@ pytorch_rows() { # name
     done
 }
 
+python_model() { python model "$1" "$context" "$layers" "$heads" "$width" "$vocabulary" "$batch"; } # flash|cudnn
+
+compile_model() { # flash|cudnn
+    local begun=$SECONDS said=compiled
+    python_model "$1" >"$scratch/compiled.$1"
+    [ -s "$scratch/compiled.$1" ] || said=FAILED
+    row "PyTorch's model, $1" "$said, $((SECONDS - begun)) s"
+}
+
+# So that pytorch has the time to measure: torch keeps what it compiled. Figures are dropped, other things run
+# beside this.
+compiling() {
+    local way
+    has_torch || { skipped "compiling PyTorch's model" "$no_torch"; return 0; }
+    for way in flash cudnn; do compile_model $way & done
+    wait
+}
+
 pytorch_model() { # flash|cudnn
-    python model "$1" "$context" "$layers" "$heads" "$width" "$vocabulary" "$batch" | tee "$scratch/torch"
+    python_model "$1" | tee "$scratch/torch"
     [ -s "$scratch/torch" ] || row "PyTorch, $1" FAILED
     pytorch_rows "PyTorch, $1" <"$scratch/torch"
 }
@@ -316,11 +438,11 @@ pytorch_attention() { # flash|cudnn
 }
 
 pytorch() {
-    has_torch || { skipped "PyTorch's model" 'python3 has no torch that sees the device'; return 0; }
+    has_torch || { skipped "PyTorch's model" "$no_torch"; return 0; }
     pytorch_model flash
     pytorch_attention flash
     pytorch_attention cudnn
-    pytorch_model cudnn # compiled anew, last: it may take too long
+    pytorch_model cudnn # last: where it is compiled anew, it may take too long
 }
 
 # ---- traces ----
@@ -428,14 +550,16 @@ profile() {
 
 # Parity at small shapes, without the test that ends a launch by a trap, which is an error to it.
 sanitize() { # tool
-    local sanitizer name filters=() tests=(without 'a_token_that_does_not_exist*' 'at_real_shapes*')
+    local sanitizer name under tests=(without 'a_token_that_does_not_exist*' 'at_real_shapes*')
     needs_device "$1" || return 0
     sanitizer=$(tool compute-sanitizer) || { skipped "$1" 'no compute-sanitizer'; return 0; }
+    under=("$sanitizer" --tool "$1")
     while read -r name; do
-        filters+=(--kernel-name "kns=${#name}$name") # as it stands in a mangled name
+        under+=(--kernel-name "kns=${#name}$name") # as it stands in a mangled name
     done <tests/gpu/own_kernels
+    under+=(--error-exitcode 9 --report-api-errors no)
     [ -z "$small" ] || tests=(only 'what_follows*')
-    run_program "$1" "$sanitizer" --tool "$1" "${filters[@]}" --error-exitcode 9 --report-api-errors no "$programs/parity" "${tests[@]}"
+    run_each "$1" 8 "$programs/parity" "${tests[@]}"
 }
 memcheck() { sanitize memcheck; }
 racecheck() { sanitize racecheck; }
@@ -470,7 +594,7 @@ kill_a_worker() { # directory pid
     done
 }
 
-train() { # name backend workers spec flag…: the summary in $scratch/NAME.json
+roost_up() { # name backend workers spec flag…: the summary in $scratch/NAME.json
     local name=$1 backend=$2 workers=$3 spec=$4 pid directory=$scratch/$1
     shift 4
     bin/roost up "$spec" --dir "$directory" --backend "$backend" --servers 1 --workers "$workers" --json "$@" \
@@ -496,7 +620,7 @@ SPEC
     for name in one two two_one_killed; do
         workers=2
         [ $name != one ] || workers=1
-        train "$backend-$name" "$backend" $workers "$scratch/spec.yaml" || result='not ok'
+        roost_up "$backend-$name" "$backend" $workers "$scratch/spec.yaml" || result='not ok'
         digest=$(fact "$scratch/$backend-$name.json" digest)
         echo "# $backend, $name: digest ${digest:-none}, workers lost $(fact "$scratch/$backend-$name.json" workers_lost)," \
             "$(fact "$scratch/$backend-$name.json" samples_per_second) samples/s"
@@ -535,7 +659,7 @@ step_of() { # name samples flag…
     local name=$1 samples=$2 step_ms alone
     shift 2
     step_spec "$samples" $step_samples
-    if ! train "$name" cuda 1 "$scratch/step.yaml" "$@"; then
+    if ! roost_up "$name" cuda 1 "$scratch/step.yaml" "$@"; then
         test_said 'not ok' "a step through a server: $name"
         return
     fi
@@ -556,7 +680,7 @@ step() {
 step_traced() {
     needs_device 'trace of a step' || return 0
     step_spec $step_samples $step_samples
-    if traced train traced cuda 1 "$scratch/step.yaml" --insecure; then
+    if traced roost_up traced cuda 1 "$scratch/step.yaml" --insecure; then
         echo "# what a step through a server gives the device (tests/gpu/trace_report)"
         report_trace 'a step through a server' 500
     else

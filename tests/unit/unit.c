@@ -30,18 +30,25 @@ void *unit_fixture_new(const void *settings, size_t bytes)
 static char **chosen_words;
 static int chosen_count;
 
-void unit_choose(int words_count, char **words)
-{
-    chosen_words = words + 1;
-    chosen_count = words_count - 1;
-}
-
 static bool is_chosen(const char *name)
 {
     bool matches = false;
     for (int i = 1; i < chosen_count; i++)
         matches = matches || fnmatch(chosen_words[i], name, 0) == 0;
     return chosen_count == 0 || matches == (strcmp(chosen_words[0], "only") == 0);
+}
+
+void unit_choose(int words_count, char **words)
+{
+    bool list = words_count > 1 && strcmp(words[1], "list") == 0;
+    chosen_words = words + 1 + list;
+    chosen_count = words_count - 1 - list;
+    if (!list)
+        return;
+    for (const struct unit_test *test = first; test != NULL; test = test->next)
+        if (is_chosen(test->test.name))
+            puts(test->test.name);
+    exit(EXIT_SUCCESS);
 }
 
 int unit_run(CMFixtureFunction before_all, CMFixtureFunction after_all)

@@ -53,7 +53,8 @@ void unit_register(struct unit_test *test);
  * test that leaks. */
 void *unit_fixture_new(const void *settings, size_t bytes);
 
-/* Of `only PATTERN…` or `without PATTERN…` on a program's command line: which tests will run. */
+/* Of `only PATTERN…` or `without PATTERN…` on a program's command line: which tests will run. With `list`
+ * before these: prints their names and ends the program. */
 void unit_choose(int words_count, char **words);
 
 /* Runs the registered tests; the program's exit status. Both functions may be NULL. A program that
