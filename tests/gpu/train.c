@@ -236,7 +236,7 @@ TEST(a_run_that_does_not_fit_is_refused_with_what_needs_what)
     struct kernels_memory device;
     assert_int_equal(new_executor(1, &memory, &device, &reason), ERR_OK);
     assert_true(memory.total < device.free - device.reserved);
-    assert_true(device.free + device.own <= device.total && device.reserved >= device.total / 256);
+    assert_true(device.free + device.own <= device.total && device.reserved >= device.total / 512);
     assert_true(memory.workspace == device.own && device.own > 0);
     assert_int_equal(new_executor(100000000, &memory, &device, &reason), ERR_UNSUPPORTED);
     print_message("# %s\n", reason.text);
