@@ -2,8 +2,9 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
-/* A row is looked at twice. Of long ones (98 KB with GPT-2's classes in bf16) so few should be under
- * way at once that the second look finds them in the L2 cache: their blocks have more threads. */
+/* To be differentiated a row is looked at twice. Of long ones (98 KB with GPT-2's classes in bf16) so few
+ * should be under way at once that the second look finds them in the L2 cache: their blocks have more
+ * threads. */
 enum {
     ROW_THREADS = 512,
     LONG_ROW_THREADS = 1024,
@@ -194,7 +195,7 @@ static void classify_rows(SELF, float *losses, int32_t *correct, element *logits
                           int64_t V, int64_t Vp)
 {
     bool packed = packs_fit(k, Vp, logits);
-    if (V >= LONG_ROW_CLASSES)
+    if (differentiate && V >= LONG_ROW_CLASSES)
         LAUNCH_PACKS(k, packed, N, LONG_ROW_THREADS, 0, classify_long, losses, correct, logits,
                      targets, differentiate, dloss, columns(V), columns(Vp));
     else
