@@ -48,8 +48,8 @@ static bool take_arrays(SELF, const struct plan_shape *shape, struct arrays *ret
 {
     const size_t element = k->element_bytes, M = (size_t)shape->M, N = (size_t)shape->N,
                  K = (size_t)shape->K, result = shape->c_is_float ? sizeof(float) : element;
-    *ret_arrays = {{},
-                   {M * K * element, K * N * element, M * N * result, N * element, M * N * element}};
+    *ret_arrays = {
+        {}, {M * K * element, K * N * element, M * N * result, N * element, M * N * element}};
     bool taken = true;
     for (int i = 0; i < ARRAYS && taken; i++)
         taken = (ret_arrays->at[i] = k->alloc(k, ret_arrays->bytes[i])) != NULL;

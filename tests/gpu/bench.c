@@ -279,10 +279,11 @@ int main(int count, char **words)
     b.N = b.B * b.T;
     b.Vp = (b.V + 127) / 128 * 128;
     if (compute == COMPUTES || !fits(&b)) {
-        fprintf(stderr,
-                "usage: bench device | bench fp32|tf32|bf16 [B T C H V ROUNDS [GB/s TFLOP/s [NAME]]]\n"
-                "H divides C; B x T is at least C, V at least T and 4 C, ROUNDS at most %d\n",
-                ROUNDS_MAX);
+        fprintf(
+            stderr,
+            "usage: bench device | bench fp32|tf32|bf16 [B T C H V ROUNDS [GB/s TFLOP/s [NAME]]]\n"
+            "H divides C; B x T is at least C, V at least T and 4 C, ROUNDS at most %d\n",
+            ROUNDS_MAX);
         return 2;
     }
     return bench(b, (enum kernels_compute)compute, numbers[6] * 1e9, numbers[7] * 1e12,

@@ -89,8 +89,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes)
 {
-    void *const places[] = {&operation->transpose_a, &operation->transpose_b, &operation->epilogue,
-                            &operation->bias,        &operation->aux,         &operation->aux_stride};
+    void *const places[] = {&operation->transpose_a, &operation->transpose_b,
+                            &operation->epilogue,    &operation->bias,
+                            &operation->aux,         &operation->aux_stride};
     size_t wanted = attribute >= CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4;
     if (bytes != wanted)
         return CUBLAS_STATUS_INVALID_VALUE;
