@@ -239,7 +239,7 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
     typename Tiles::scores_sums scores;
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
-        rows.base[t][0] = rows.base[t][1] = -FLT_MAX;
+        rows.base[t][0] = rows.base[t][1] = -FLT_MAX; /* which any score is over */
         rows.sum[t][0] = rows.sum[t][1] = 0;
     }
     clear(products);
