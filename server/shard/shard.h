@@ -78,6 +78,7 @@
 enum {
     SHARD_PARTS_MAX = 4,
     SHARD_EFFECTS_MAX = 64,
+    SHARD_ANSWERS_MAX = SHARD_EFFECTS_MAX - 4, /* to pulls that waited; a call has three more */
     SHARD_COPIES_MAX = 2048,
     SHARD_DELAY_MAX = 32,
     SHARD_TRANSFERS_MAX = 4, /* sent and not answered, at a time */

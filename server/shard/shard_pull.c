@@ -148,7 +148,7 @@ void shard_cancel(struct shard *shard, uint64_t sender)
 static bool effects_full(const struct shard *shard, const struct shard_effects *effects,
                          const struct parked_pull *pull)
 {
-    return effects->count == SHARD_EFFECTS_MAX ||
+    return effects->count >= SHARD_ANSWERS_MAX ||
            shard->outgoing_count + pull->chunk_count > SHARD_COPIES_MAX;
 }
 

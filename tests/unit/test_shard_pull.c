@@ -93,6 +93,30 @@ TEST_F(many_parked_pulls_are_answered_piece_by_piece, shard, .later = true)
     assert_int_equal(expected, f->id - 4 + 1); /* four pushes took ids since */
 }
 
+/* The last chunk's pulls are answered by the call that says the commit is carried out, if there is room. */
+TEST_F(parked_pulls_that_fill_the_effects_leave_room_for_what_follows, shard, .later = true)
+{
+    f->config.parked_member_bytes_max = 100000;
+    start(f);
+    const uint32_t weights[] = {FIRST, TIED, MEAN};
+    for (uint32_t pulls = SHARD_EFFECTS_MAX - 4; pulls <= 2 * SHARD_EFFECTS_MAX + 1; pulls++) {
+        uint64_t step = shard_version(f->shard);
+        uint32_t answered = 0;
+        for (uint32_t i = 0; i < pulls; i++)
+            assert_int_equal(refusal(pull_some(f, ALICE, step + 1, weights, 3)), ERR_TOO_EARLY);
+        push_step(f, step);
+        begin(f, decision(step));
+        for (bool committed = false; !committed;) {
+            work(f);
+            for (uint32_t i = 0; i < f->effects.count; i++) {
+                answered += f->effects.items[i].kind == SHARD_WEIGHTS;
+                committed |= f->effects.items[i].kind == SHARD_COMMITTED;
+            }
+        }
+        assert_int_equal(answered, pulls);
+    }
+}
+
 /* It would be parked for ever, and take the place of others. */
 TEST_F(a_version_far_beyond_the_newest_is_refused, shard)
 {
