@@ -69,7 +69,7 @@ static __device__ void fetch(bf16 *to, const bf16 *from, int stride, int rows,
         copy_some(to + i * Tiles::STRIDE, from + (int64_t)i * stride, i < rows ? left : 0);
 }
 
-/* Shared memory begins there: kernels with tiles have no other. */
+/* Tiles come first in shared memory. It begins aligned, as these kernels have no static arrays there. */
 static __device__ bf16 *tiles_begin(float4 *shared)
 {
     device_check((unsigned)__cvta_generic_to_shared(shared) % GROUP_ALIGNMENT == 0);
@@ -166,7 +166,7 @@ template <int TILES> struct softmax_rows {
     float base[TILES][2], sum[TILES][2];
 };
 
-enum { GROWTH = 8 }; /* of the largest power, from 1 to 2^8, before a row's base follows */
+enum { GROWTH = 8 }; /* a row's powers may grow from 1 to 2^8 before its base follows its scores */
 
 /* scores -> their powers. What was added up so far is to be scaled by `factor`; true: some row of the
  * warp has one that is not 1. Most tiles have no score so large that a base would follow it. */

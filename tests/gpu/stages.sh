@@ -220,11 +220,11 @@ run_program() { # name command…
     done
 }
 
-# Each of these tests of a program in a process of its own, so many at once: what ends one of them takes
+# Each of these tests of a program in a process of its own, a few at once: what ends one of them takes
 # nothing from the others.
-run_each() { # name at_once program [only|without pattern…]
-    local name=$1 at_once=$2 program=$3 test verdict
-    shift 3
+run_each() { # name program [only|without pattern…]
+    local name=$1 program=$2 test verdict
+    shift 2
     for verdict in passed failed skipped unchecked; do : >"$scratch/$verdict"; done
     "$program" list "$@" >"$scratch/tests"
     [ -s "$scratch/tests" ] || test_said 'not ok' "$name: no tests"
@@ -295,9 +295,9 @@ parity() {
 train() {
     needs_device train || return 0
     if [ -n "$small" ]; then
-        run_each train $at_once "$programs/train" only 'a_run_that*'
+        run_each train "$programs/train" only 'a_run_that*'
     else
-        run_each train $at_once "$programs/train" without 'so_it_has_for_as_long*'
+        run_each train "$programs/train" without 'so_it_has_for_as_long*'
     fi
 }
 
@@ -564,7 +564,7 @@ sanitize() { # tool [without pattern…]
     done <tests/gpu/own_kernels
     under+=(--error-exitcode 9 --report-api-errors no)
     [ -z "$small" ] || tests=(only 'what_follows*')
-    run_each "$1" $at_once "$programs/parity" "${tests[@]}"
+    run_each "$1" "$programs/parity" "${tests[@]}"
 }
 memcheck() { sanitize memcheck; }
 racecheck() { sanitize racecheck; }
