@@ -62,9 +62,13 @@ class Stranger(Member):
             stream.receive()
         return answer_of(call)
 
+    def target(self):
+        """The first server that has weights: all pushes and pulls go to it."""
+        return next(server for server in self.servers if self.weights(server))
+
     def exchange(self, member, secret, message):
-        """What the first server that has weights answers to one message of such a stream."""
-        server = next(server for server in self.servers if self.weights(server))
+        """What the target answers to one message of such a stream."""
+        server = self.target()
         stream = Stream(server.channel, "/roost.v1.Shard/Exchange", pb.ToShard, pb.FromShard)
         stream.send(pb.ToShard(hello=pb.Hello(member=member, secret=secret)))
         stream.receive()
@@ -74,10 +78,9 @@ class Stranger(Member):
         return NAMES[answer.ack.code if answer.WhichOneof("header") == "ack" else answer.refusal.code]
 
     def push(self, ticket, tickets, value=1e6):
-        """All of a server's chunks, each gradient `value`."""
-        server = next(server for server in self.servers if self.weights(server))
+        """All of the target's chunks, each gradient `value`."""
         entries, payload = [], b""
-        for number in self.weights(server):
+        for number in self.weights(self.target()):
             chunk = self.run.chunks[number]
             part = struct.pack("<f", value) * (chunk.rows * chunk.cols)
             entries.append(pb.PushEntry(chunk=number, bytes=len(part)))
@@ -86,8 +89,23 @@ class Stranger(Member):
                                        entries=entries, tickets=tickets), payload=payload)
 
     def pull(self, version):
-        server = next(server for server in self.servers if self.weights(server))
-        return pb.ToShard(pull=pb.Pull(id=1, generation=self.generation, version=version, chunks=self.weights(server)[:1]))
+        return pb.ToShard(pull=pb.Pull(id=self.next_id(), generation=self.generation, version=version,
+                                       chunks=self.weights(self.target())[:1]))
+
+    def answers_to(self, pull):
+        """One after the other; a pull that is parked has two. Between them come those of pulls that waited."""
+        stream = self.target().stream
+        stream.send(pull)
+        while True:
+            answer = stream.receive()
+            kind = answer.WhichOneof("header")
+            said = getattr(answer, kind)
+            if said.id == pull.pull.id:
+                yield NAMES[said.code] if kind == "refusal" else kind
+
+    def wait_for_weights(self, version):
+        """As a worker does before it computes: then the target has opened the step, too."""
+        return next(answer for answer in self.answers_to(self.pull(version)) if answer != "TOO_EARLY")
 
     def ticket(self):
         """One of training: a piece of validation, taken beside it, is given back."""
@@ -237,7 +255,8 @@ def replay(stranger, ticket, _):
 
 def rows(stranger, ticket, _):
     """Brings rows under its own ticket that the chunk does not have, twice, not at all, or of other lengths; the loss in rows."""
-    server = next(server for server in stranger.servers if stranger.weights(server))
+    stranger.wait_for_weights(ticket.version)
+    server = stranger.target()
     number = stranger.weights(server)[0]
     chunk = stranger.run.chunks[number]
     row, loss = 4 * chunk.cols, len(stranger.run.chunks) - 1
@@ -259,7 +278,6 @@ def rows(stranger, ticket, _):
 def hoard(stranger, seconds):
     """Takes every ticket that it can have, brings none, and parks as many pulls as there is room for: what that was answered."""
     answers, version, until = collections.Counter(), 0, time.monotonic() + seconds
-    server = next(server for server in stranger.servers if stranger.weights(server))
     while time.monotonic() < until:
         stranger.sequence += 1
         request = pb.AcquireRequest(member=stranger.member, secret=stranger.secret, generation=stranger.generation,
@@ -271,15 +289,7 @@ def hoard(stranger, seconds):
         except grpc.RpcError as error:
             answers[NAMES[int(dict(error.trailing_metadata())["roost-err"])]] += 1
         for _ in range(20):
-            pull = stranger.pull(version + 10)
-            pull.pull.id = stranger.next_id()
-            server.stream.send(pull)
-            kind, said = None, None
-            while said is None or said.id != pull.pull.id:  # others are what an earlier one waited for
-                answer = server.stream.receive()
-                kind = answer.WhichOneof("header")
-                said = getattr(answer, kind)
-            outcome = NAMES[said.code] if kind == "refusal" else kind
+            outcome = next(stranger.answers_to(stranger.pull(version + 10)))
             version += 8 if outcome == "TOO_LATE" else 0
             answers[outcome] += 1
     return answers
