@@ -46,6 +46,8 @@ enum kernels_isa { KERNELS_ISA_AUTO, KERNELS_ISA_SCALAR, KERNELS_ISA_AVX2, KERNE
 /* The format that an optimizer publishes in the same pass as it updates the weights. */
 enum kernels_format { KERNELS_NONE, KERNELS_F32, KERNELS_BF16 };
 
+enum { KERNELS_BLOCK_BYTES_MAX = 512 << 10 };
+
 struct kernels_options {
     enum kernels_backend backend;
     enum kernels_isa isa;
@@ -183,6 +185,24 @@ struct kernels {
      * and takes the fastest of each from then on: other bits, as `numerics` then says. For
      * measurements: two calls need not take the same. */
     void (*time_products)(const struct kernels *k, kernels_report *report, void *context);
+
+    /* -- blocks on the wire: NULL where memory is the host's, whose rows are copied like other bytes
+     *    (CPU) ------------------------------------------------------------------------------- */
+    /* A block of a parameter is `rows` rows of cols values, each `stride` behind the one before; in
+     * bytes one behind another, fp32 or bf16 (`format`), little-endian, at most
+     * KERNELS_BLOCK_BYTES_MAX. A device is given it at once, however many rows it has.
+     *
+     * decode_block()'s bytes are free to be used again on return. It need not copy those that are
+     * put into the room, for KERNELS_BLOCK_BYTES_MAX, that was given before. */
+    void *(*block_room)(const struct kernels *k);
+    void (*decode_block)(const struct kernels *k, element *block, int64_t stride, const void *bytes,
+                         enum kernels_format format, int64_t rows, int64_t cols);
+    /* The bytes are there when synchronize() has returned: they stay until then. */
+    void (*encode_block)(const struct kernels *k, void *bytes, enum kernels_format format,
+                         const float *block, int64_t stride, int64_t rows, int64_t cols);
+    /* The block in one array = that in another of the same parameter; both on the device. */
+    void (*copy_block)(const struct kernels *k, element *block, const element *from, int64_t stride,
+                       int64_t rows, int64_t cols);
 
     /* -- linear ----------------------------------------------------------------------------- */
     /* out (N,O) = inp (N,I) weight (O,I)^T + bias (O); bias may be NULL. */

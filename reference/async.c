@@ -195,10 +195,11 @@ static enum err compute(struct again *a, struct attempt *attempt, uint64_t ticke
     if (attempt->gradients == NULL)
         return no_memory(a);
     for (uint32_t chunk = 0; chunk < a->chunk_count; chunk++)
-        whole_encode(&a->whole, chunk,
-                     a->chunks[chunk].loss ? CODEC_FP32 : a->config.async.push_codec,
-                     attempt->gradients + a->offsets[chunk]);
-    attempt->scale = whole_scale(&a->whole, options->spec->optimizer.clip_norm, loss.samples);
+        TRY(whole_encode(&a->whole, chunk,
+                         a->chunks[chunk].loss ? CODEC_FP32 : a->config.async.push_codec,
+                         attempt->gradients + a->offsets[chunk]));
+    TRY(executor_encoded(a->executor));
+    TRY(whole_scale(&a->whole, options->spec->optimizer.clip_norm, loss.samples, &attempt->scale));
     attempt->computed = true;
     a->result.attempts++;
     return ERR_OK;

@@ -140,10 +140,12 @@ static enum err pull_unit(void *context, uint32_t unit)
     return pull_chunks(r, chunks, count);
 }
 
-static enum err send_message(struct reference *r, struct node node)
+static enum err send_message(struct played *place, struct node node)
 {
+    struct reference *r = place->r;
     if (r->entries_count == 0)
         return ERR_OK;
+    TRY(executor_encoded(place->executor));
     const struct push push = {.id = ++r->messages,
                               .generation = GENERATION,
                               .step = r->ticket.step,
@@ -165,7 +167,7 @@ static enum err push_chunk(struct played *place, uint32_t chunk, uint32_t part, 
     struct reference *r = place->r;
     size_t bytes = blocks_bytes(r->options.model, chunk, r->codec);
     if (r->entries_count == WIRE_ENTRIES_MAX || r->payload_bytes + bytes > WIRE_PAYLOAD_BYTES_MAX)
-        TRY(send_message(r, node));
+        TRY(send_message(place, node));
     executor_encode(place->executor, chunk, part, r->codec, r->payload + r->payload_bytes);
     r->entries[r->entries_count++] =
         (struct push_entry){.chunk = chunk, .part = part, .bytes = (uint32_t)bytes};
@@ -176,15 +178,14 @@ static enum err push_chunk(struct played *place, uint32_t chunk, uint32_t part, 
 static enum err push_unit(void *context, uint32_t unit, struct node node)
 {
     struct played *place = context;
-    struct reference *r = place->r;
-    const struct model *model = r->options.model;
+    const struct model *model = place->r->options.model;
     for (uint32_t i = 0; i < model->units[unit].uses_count; i++) {
         struct model_use use = model->uses[model->units[unit].use_first + i];
         const struct model_parameter *p = &model->parameters[use.parameter];
         for (uint32_t chunk = 0; chunk < p->chunks_count; chunk++)
             TRY(push_chunk(place, p->chunk_first + chunk, use.part, node));
     }
-    return send_message(r, node);
+    return send_message(place, node);
 }
 
 static enum err send_value(void *context, const struct executor_value *value, const void *memory)

@@ -380,7 +380,7 @@ void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, en
  * has ended. */
 static void heed(struct agent *agent, uint64_t now_ms, const struct agent_answer *answer)
 {
-    if (answer->moved)
+    if (answer->map_is_doubted)
         agent_map_want(&agent->map, now_ms);
     if (answer->ticket == NULL) {
         if (err_reaction(answer->err) == REACT_REJOIN)

@@ -26,7 +26,7 @@ enum {
 
 enum agent_effect_kind {
     AGENT_JOIN = 1,   /* Describe and Join; answer with agent_joined() or agent_join_failed() */
-    AGENT_DESCRIBE,   /* chunks have moved: agent_mapped() or agent_map_failed() */
+    AGENT_DESCRIBE,   /* the map may be old: agent_mapped() or agent_map_failed() */
     AGENT_OPEN,       /* (re)open the Exchange stream to `server`: agent_stream_up() or _lost() */
     AGENT_ACQUIRE,    /* agent_acquired() answers, with the same sequence */
     AGENT_GENERATION, /* leases of an older `generation` are over (S8); this and the three below

@@ -25,6 +25,11 @@ void agent_map_begin(struct agent_map_state *state, const struct agent_map *map,
         state->number = 0; /* any of this generation is newer */
 }
 
+bool agent_map_is_doubted_by(enum err answer)
+{
+    return answer == ERR_MOVED || answer == ERR_NO_RUN || answer == ERR_BEHIND;
+}
+
 void agent_map_want(struct agent_map_state *state, uint64_t now_ms)
 {
     if (state->wanted)

@@ -31,7 +31,11 @@ void agent_map_take(struct agent_map_state *state, const struct agent_map *map);
 bool agent_map_is_known(const struct agent_map_state *state);
 /* An answer to Acquire names a map. */
 void agent_map_name(struct agent_map_state *state, uint64_t now_ms, uint64_t number);
-/* A newer map is needed: a server answered MOVED, or cannot be reached and may have left. */
+/* Whether a server that answers so may have no chunks any more: MOVED; or it has no run, or is behind
+ * ours, and nobody will tell it, because a newer generation goes on without it. */
+bool agent_map_is_doubted_by(enum err answer);
+/* A newer map is needed: a server's answer makes this one doubtful, or it cannot be reached and may
+ * have left. */
 void agent_map_want(struct agent_map_state *state, uint64_t now_ms);
 /* The answer had no newer map (the coordinator is ahead of its servers, or they are ahead of
  * it). */

@@ -1,4 +1,5 @@
 /* Weights: pulls, and their answers. */
+#include "worker/agent_map.h"
 #include "worker/agent_traffic.h"
 
 /* ---- what is missing ---- */
@@ -267,7 +268,7 @@ struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t n
     if (slot->flow != NULL)
         answer.ticket = slot->flow->ticket;
     if (slot->flow != NULL && agent_backoff_helps(refusal->code)) {
-        answer.moved = refusal->code == ERR_MOVED;
+        answer.map_is_doubted = agent_map_is_doubted_by(refusal->code);
         agent_pull_retry(traffic, slot);
         server->retry_at = now_ms + agent_backoff_ms(traffic->jitter, server->failures++);
         return answer;

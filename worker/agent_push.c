@@ -1,4 +1,5 @@
 /* Gradients: pushes, and their acknowledgements. */
+#include "worker/agent_map.h"
 #include "worker/agent_traffic.h"
 
 uint32_t agent_push_pieces(const struct agent_config *config, uint32_t chunk)
@@ -120,7 +121,7 @@ struct agent_answer agent_push_acked(struct agent_traffic *traffic, uint64_t now
         return answer;
     }
     answer.ticket = slot->flow->ticket;
-    answer.moved = ack->code == ERR_MOVED;
+    answer.map_is_doubted = agent_map_is_doubted_by(ack->code);
     struct agent_share *share = &server->shares[agent_traffic_flow(traffic, answer.ticket)];
     count_pieces(traffic, slot, share, ack);
     if (share->busy == AGENT_BUSY_MAX) {

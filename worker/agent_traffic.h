@@ -130,7 +130,7 @@ struct agent_answer {
     struct agent_ticket *ticket; /* the ticket that it is about; NULL: one that is over, or none */
     enum err err;                /* an error to react to; OK: none */
     enum err end;                /* the ticket is over, with that outcome; OK: it is not */
-    bool moved;                  /* a newer map is needed */
+    bool map_is_doubted;         /* there may be a newer one */
 };
 
 /* ERR_NOMEM. */

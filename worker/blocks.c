@@ -2,6 +2,8 @@
 
 #include "common/model/pieces.h"
 
+#include <string.h>
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire's floats are little-endian");
 
 enum codec blocks_codec(const struct model *model, uint32_t chunk, enum codec codec)
@@ -40,6 +42,50 @@ static void decode_run(const struct kernels *k, bool uncached, enum codec codec,
     }
 }
 
+/* ---- memory of a device: a block at once ---- */
+
+/* A chunk's block in its parameter. */
+struct block {
+    enum kernels_format format;
+    int64_t first, stride, rows, cols;
+};
+
+static struct block block_of(const struct model *model, uint32_t chunk, enum codec codec)
+{
+    const struct model_chunk *c = &model->chunks[chunk];
+    _Static_assert(MODEL_CHUNK_WEIGHTS_MAX * sizeof(float) <= KERNELS_BLOCK_BYTES_MAX, "a chunk");
+    return (struct block){
+        .format = codec == CODEC_BF16 ? KERNELS_BF16 : KERNELS_F32,
+        .first = (int64_t)pieces_row_offset(model, chunk, 0),
+        .stride = pieces_cols(&model->parameters[c->parameter]),
+        .rows = c->rows,
+        .cols = c->cols,
+    };
+}
+
+static void read_bytes(struct cursor *cursor, size_t count, uint8_t *ret_bytes)
+{
+    while (count > 0) {
+        uint8_t value[8];
+        const uint8_t *bytes;
+        size_t here = cursor_values(cursor, 1, count, value, &bytes);
+        memcpy(ret_bytes, bytes, here);
+        ret_bytes += here;
+        count -= here;
+    }
+}
+
+static void decode_block(const struct kernels *k, const struct model *model, uint32_t chunk,
+                         enum codec codec, struct cursor *cursor, element *parameter)
+{
+    struct block b = block_of(model, chunk, codec);
+    uint8_t *room = k->block_room(k);
+    read_bytes(cursor, blocks_bytes(model, chunk, codec), room);
+    k->decode_block(k, kernels_at(k, parameter, b.first), b.stride, room, b.format, b.rows, b.cols);
+}
+
+/* ---- memory of the host: rows ---- */
+
 /* A block as runs of numbers that lie together: its rows, or one run when it is as wide as the
  * parameter, or as a piece of it. */
 struct runs {
@@ -55,10 +101,9 @@ static struct runs runs(const struct model *model, uint32_t chunk)
     return (struct runs){c->rows, c->cols};
 }
 
-void blocks_decode(const struct kernels *k, const struct model *model, uint32_t chunk,
-                   enum codec codec, struct cursor *cursor, element *parameter)
+static void decode_rows(const struct kernels *k, const struct model *model, uint32_t chunk,
+                        enum codec codec, struct cursor *cursor, element *parameter)
 {
-    codec = blocks_codec(model, chunk, codec);
     struct runs r = runs(model, chunk);
     for (uint32_t i = 0; i < r.count; i++)
         decode_run(k, is_uncached(k, model), codec,
@@ -66,8 +111,8 @@ void blocks_decode(const struct kernels *k, const struct model *model, uint32_t 
                    cursor);
 }
 
-void blocks_copy(const struct kernels *k, const struct model *model, uint32_t chunk,
-                 const element *from, element *parameter)
+static void copy_rows(const struct kernels *k, const struct model *model, uint32_t chunk,
+                      const element *from, element *parameter)
 {
     struct runs r = runs(model, chunk);
     for (uint32_t i = 0; i < r.count; i++) {
@@ -77,10 +122,9 @@ void blocks_copy(const struct kernels *k, const struct model *model, uint32_t ch
     }
 }
 
-void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,
-                   enum codec codec, const float *parameter, void *ret_bytes)
+static void encode_rows(const struct kernels *k, const struct model *model, uint32_t chunk,
+                        enum codec codec, const float *parameter, void *ret_bytes)
 {
-    codec = blocks_codec(model, chunk, codec);
     struct runs r = runs(model, chunk);
     uint8_t *bytes = ret_bytes;
     for (uint32_t i = 0; i < r.count; i++) {
@@ -91,4 +135,40 @@ void blocks_encode(const struct kernels *k, const struct model *model, uint32_t 
             k->copy_out(k, bytes, run, r.length * sizeof *run);
         bytes += r.length * codec_bytes(codec);
     }
+}
+
+/* ---- either ---- */
+
+void blocks_decode(const struct kernels *k, const struct model *model, uint32_t chunk,
+                   enum codec codec, struct cursor *cursor, element *parameter)
+{
+    codec = blocks_codec(model, chunk, codec);
+    if (k->decode_block != NULL)
+        decode_block(k, model, chunk, codec, cursor, parameter);
+    else
+        decode_rows(k, model, chunk, codec, cursor, parameter);
+}
+
+void blocks_copy(const struct kernels *k, const struct model *model, uint32_t chunk,
+                 const element *from, element *parameter)
+{
+    if (k->copy_block == NULL) {
+        copy_rows(k, model, chunk, from, parameter);
+        return;
+    }
+    struct block b = block_of(model, chunk, CODEC_FP32);
+    k->copy_block(k, kernels_at(k, parameter, b.first), kernels_at(k, from, b.first), b.stride,
+                  b.rows, b.cols);
+}
+
+void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,
+                   enum codec codec, const float *parameter, void *ret_bytes)
+{
+    codec = blocks_codec(model, chunk, codec);
+    if (k->encode_block == NULL) {
+        encode_rows(k, model, chunk, codec, parameter, ret_bytes);
+        return;
+    }
+    struct block b = block_of(model, chunk, codec);
+    k->encode_block(k, ret_bytes, b.format, parameter + b.first, b.stride, b.rows, b.cols);
 }

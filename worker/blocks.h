@@ -27,7 +27,8 @@ void blocks_decode(const struct kernels *k, const struct model *model, uint32_t 
 void blocks_copy(const struct kernels *k, const struct model *model, uint32_t chunk,
                  const element *from, element *parameter);
 
-/* Writes the chunk's block of `parameter` into blocks_bytes() bytes at `ret_bytes`. */
+/* Writes the chunk's block of `parameter` into blocks_bytes() bytes at `ret_bytes`: they are there
+ * when the table's synchronize() has returned, and stay until then. */
 void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,
                    enum codec codec, const float *parameter, void *ret_bytes);
 

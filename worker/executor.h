@@ -73,7 +73,7 @@ void executor_decode(struct executor *executor, uint32_t chunk, enum codec codec
 void executor_copy(struct executor *executor, struct executor *from, uint32_t chunk);
 
 /* A chunk's gradient of one part into blocks_bytes() bytes at `ret_bytes`: pushed, and not
- * acknowledged yet. */
+ * acknowledged yet. They are there when executor_encoded() has returned, and stay until then. */
 void executor_encode(const struct executor *executor, uint32_t chunk, uint32_t part,
                      enum codec codec, void *ret_bytes);
 
@@ -87,8 +87,8 @@ struct executor_rows {
 bool executor_lend(const struct executor *executor, uint32_t chunk, uint32_t part,
                    struct executor_rows *ret_rows);
 
-/* ERR_IO: the device has failed, and what was encoded must not be sent; executor_run() ends with
- * the same error. */
+/* Waits for what was encoded. ERR_IO: the device has failed, and it must not be sent;
+ * executor_run() ends with the same error. */
 enum err executor_encoded(const struct executor *executor) MUST_USE;
 
 /* The whole parameter's storage, for tests, sampling and loading without a server. Of a gradient

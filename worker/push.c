@@ -6,6 +6,12 @@
 
 #include <string.h>
 
+/* Where an entry's rows lie, and where its own room in the message's block begins. */
+struct entry_place {
+    struct executor_rows rows;
+    size_t room;
+};
+
 enum {
     LEND_BYTES_MIN = 16 << 10,    /* of a chunk: less is copied sooner than lent; */
     LEND_ROW_BYTES_MIN = 4 << 10, /* and of its rows, where they lie apart */
@@ -15,6 +21,7 @@ enum {
     ROWS_MAX = 4096,
     PARTS_MAX = WIRE_ENTRIES_MAX + WIRE_PAYLOAD_BYTES_MAX / LEND_ROW_BYTES_MIN,
     ARENA_BYTES_MAX = WIRE_ENTRIES_MAX * sizeof(struct push_entry) + ROWS_MAX * sizeof(uint32_t) +
+                      WIRE_ENTRIES_MAX * sizeof(struct entry_place) +
                       PARTS_MAX * sizeof(struct rpc_part) + 64
 };
 
@@ -49,23 +56,16 @@ struct push_message {
     bool sparse;
     uint32_t entry_count;
     struct push_entry *entries;
+    struct entry_place *places; /* of the entries */
     uint32_t row_count;
     uint32_t *rows; /* of all its entries, ROWS_MAX */
     uint32_t part_count;
     struct rpc_part *parts; /* of the payload, PARTS_MAX */
     struct counted *block;  /* of what cannot stay where it is; NULL: nothing, so far */
-    size_t block_bytes;     /* of it, so far */
+    size_t dense_bytes;     /* of all entries, as long as their chunks: room in the block */
+    size_t block_bytes;     /* of it, up to the last part: never beyond the next entry's room */
     size_t bytes;           /* of all parts */
 };
-
-/* The bytes of all entries, which are as long as their chunks or shorter. */
-static size_t dense_bytes(const struct push_message *message)
-{
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < message->entry_count; i++)
-        bytes += message->entries[i].bytes;
-    return bytes;
-}
 
 static enum err message_init(struct push_message *message, const struct push_source *source,
                              const struct push_stream *to, const struct push *push,
@@ -77,13 +77,19 @@ static enum err message_init(struct push_message *message, const struct push_sou
                                      .sparse = to->sparse,
                                      .entry_count = push->entry_count};
     message->entries = arena_take(arena, push->entry_count * sizeof *message->entries);
+    message->places = arena_take(arena, push->entry_count * sizeof *message->places);
     message->rows = arena_take(arena, ROWS_MAX * sizeof *message->rows);
     message->parts = arena_take(arena, PARTS_MAX * sizeof *message->parts);
-    if (message->entries == NULL || message->rows == NULL || message->parts == NULL)
+    if (message->entries == NULL || message->places == NULL || message->rows == NULL ||
+        message->parts == NULL)
         return ERR_NOMEM;
     memcpy(message->entries, push->entries, push->entry_count * sizeof *message->entries);
-    size_t bytes = dense_bytes(message);
-    check(bytes > 0 && bytes <= WIRE_PAYLOAD_BYTES_MAX); /* the server refuses more */
+    for (uint32_t i = 0; i < push->entry_count; i++) {
+        message->places[i].room = message->dense_bytes;
+        message->dense_bytes += push->entries[i].bytes;
+    }
+    check(message->dense_bytes > 0);
+    check(message->dense_bytes <= WIRE_PAYLOAD_BYTES_MAX); /* the server refuses more */
     return ERR_OK;
 }
 
@@ -91,26 +97,25 @@ static enum err message_init(struct push_message *message, const struct push_sou
 static enum err take_block(struct push_message *message)
 {
     if (message->block == NULL)
-        message->block = shared_pool_counted(message->pool, dense_bytes(message));
+        message->block = shared_pool_counted(message->pool, message->dense_bytes);
     return message->block != NULL ? ERR_OK : ERR_NOMEM;
 }
 
 static enum err encode_chunk(struct push_message *message, const struct push_entry *entry,
-                             struct executor_rows *ret_rows)
+                             struct entry_place *place)
 {
     const struct push_source *source = message->source;
     enum codec codec = blocks_codec(source->model, entry->chunk, message->codec);
     TRY(take_block(message));
-    *ret_rows = (struct executor_rows){
+    place->rows = (struct executor_rows){
         .block = message->block,
-        .offset = message->block_bytes,
+        .offset = place->room,
         .stride = entry->bytes / source->model->chunks[entry->chunk].rows,
     };
-    uint8_t *bytes = message->block->data + message->block_bytes;
+    uint8_t *bytes = message->block->data + place->room;
     if (source->whole != NULL)
-        whole_encode(source->whole, entry->chunk, codec, bytes);
-    else
-        executor_encode(source->executor, entry->chunk, entry->part, codec, bytes);
+        return whole_encode(source->whole, entry->chunk, codec, bytes);
+    executor_encode(source->executor, entry->chunk, entry->part, codec, bytes);
     return ERR_OK;
 }
 
@@ -126,15 +131,25 @@ static bool is_lent(const struct push_message *message, const struct push_entry 
            (ret_rows->stride == row_bytes || row_bytes >= LEND_ROW_BYTES_MIN);
 }
 
-/* The whole chunk: where its gradient lies, or encoded behind what is in the block. */
-static enum err find_chunk(struct push_message *message, const struct push_entry *entry,
-                           struct executor_rows *ret_rows)
+/* The whole chunk: where its gradient lies, or encoded into its room, which a device fills later. */
+static enum err place_chunk(struct push_message *message, const struct push_entry *entry,
+                            struct entry_place *place)
 {
     const struct model *model = message->source->model;
     check(entry->chunk < model->chunks_count);
     check(entry->part < model->parameters[model->chunks[entry->chunk].parameter].parts);
     check(entry->bytes == blocks_bytes(model, entry->chunk, message->codec));
-    return is_lent(message, entry, ret_rows) ? ERR_OK : encode_chunk(message, entry, ret_rows);
+    return is_lent(message, entry, &place->rows) ? ERR_OK : encode_chunk(message, entry, place);
+}
+
+/* All chunks: a device is waited for once. */
+static enum err place_chunks(struct push_message *message)
+{
+    enum err err = ERR_OK;
+    for (uint32_t i = 0; i < message->entry_count && err == ERR_OK; i++)
+        err = place_chunk(message, &message->entries[i], &message->places[i]);
+    enum err encoded = executor_encoded(message->source->executor); /* the block is the device's */
+    return err != ERR_OK ? err : encoded;
 }
 
 /* Behind the others; as one with the last, where it follows that in memory. */
@@ -150,20 +165,22 @@ static void add_part(struct push_message *message, const struct rpc_part *part)
         message->parts[message->part_count++] = *part;
 }
 
-/* The chunk's rows that are not zeros, if they are few: in the block. */
+/* The chunk's rows that are not zeros, if they are few: in the block behind the last part. */
 static enum err add_rows(struct push_message *message, struct push_entry *entry,
-                         const struct executor_rows *lie, uint32_t count)
+                         const struct entry_place *place, uint32_t count)
 {
     size_t row_bytes = entry->bytes / message->source->model->chunks[entry->chunk].rows;
+    const struct executor_rows *rows = &place->rows;
     TRY(take_block(message));
+    check(message->block_bytes <= place->room);
     uint8_t *left = message->block->data + message->block_bytes;
     entry->sparse = true;
     entry->row_count = count;
     entry->rows = message->rows + message->row_count;
     entry->bytes = count * (uint32_t)row_bytes;
     for (uint32_t i = 0; i < count; i++)
-        memmove(left + i * row_bytes, lie->block->data + lie->offset + entry->rows[i] * lie->stride,
-                row_bytes);
+        memmove(left + i * row_bytes,
+                rows->block->data + rows->offset + entry->rows[i] * rows->stride, row_bytes);
     message->row_count += count;
     if (count > 0)
         add_part(message, &(struct rpc_part){message->block, message->block_bytes, entry->bytes});
@@ -180,35 +197,36 @@ static void add_chunk(struct push_message *message, const struct push_entry *ent
     for (uint32_t i = 0; i < rows; i++, row.offset += lie->stride)
         add_part(message, &row);
     if (lie->block == message->block)
-        message->block_bytes += entry->bytes;
+        message->block_bytes = lie->offset + entry->bytes;
 }
 
-static enum err add_entry(struct push_message *message, struct push_entry *entry)
+static enum err add_entry(struct push_message *message, struct push_entry *entry,
+                          const struct entry_place *place)
 {
     const struct model *model = message->source->model;
     const struct model_chunk *chunk = &model->chunks[entry->chunk];
-    struct executor_rows lie;
-    TRY(find_chunk(message, entry, &lie));
+    const struct executor_rows *lie = &place->rows;
     uint32_t count = UINT32_MAX;
     if (message->sparse && chunk->parameter != model->loss_parameter &&
         chunk->rows / ROWS_SHARE <= ROWS_MAX - message->row_count)
-        count = push_rows(&(struct push_rows){.first = lie.block->data + lie.offset,
+        count = push_rows(&(struct push_rows){.first = lie->block->data + lie->offset,
                                               .count = chunk->rows,
                                               .bytes = entry->bytes / chunk->rows,
-                                              .stride = lie.stride},
+                                              .stride = lie->stride},
                           message->rows + message->row_count);
     if (count != UINT32_MAX)
-        return add_rows(message, entry, &lie, count);
-    add_chunk(message, entry, &lie);
+        return add_rows(message, entry, place, count);
+    add_chunk(message, entry, lie);
     return ERR_OK;
 }
 
 /* All of the push's entries. */
 static enum err add_all(struct push_message *message)
 {
+    TRY(place_chunks(message));
     for (uint32_t i = 0; i < message->entry_count; i++)
-        TRY(add_entry(message, &message->entries[i]));
-    return executor_encoded(message->source->executor);
+        TRY(add_entry(message, &message->entries[i], &message->places[i]));
+    return ERR_OK;
 }
 
 enum err push_send(const struct push_source *source, const struct push_stream *to,

@@ -28,15 +28,18 @@ static uint32_t parts_of(const struct whole *whole, uint32_t chunk)
 }
 
 /* The chunk's gradient at whole->sum. */
-static void add_parts(const struct whole *whole, uint32_t chunk)
+static enum err add_parts(const struct whole *whole, uint32_t chunk)
 {
     uint32_t n = whole->model->chunks[chunk].weights;
     executor_encode(whole->executor, chunk, 0, CODEC_FP32, whole->sum);
+    TRY(executor_encoded(whole->executor));
     for (uint32_t part = 1; part < parts_of(whole, chunk); part++) {
         executor_encode(whole->executor, chunk, part, CODEC_FP32, whole->part);
+        TRY(executor_encoded(whole->executor));
         for (uint32_t i = 0; i < n; i++)
             whole->sum[i] += whole->part[i];
     }
+    return ERR_OK;
 }
 
 /* To the nearest bf16, ties to even; what is not a number stays so. */
@@ -49,21 +52,22 @@ static uint16_t to_bf16(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-void whole_encode(const struct whole *whole, uint32_t chunk, enum codec codec, void *ret_bytes)
+enum err whole_encode(const struct whole *whole, uint32_t chunk, enum codec codec, void *ret_bytes)
 {
     if (parts_of(whole, chunk) == 1) {
         executor_encode(whole->executor, chunk, 0, codec, ret_bytes);
-        return;
+        return ERR_OK;
     }
     uint32_t n = whole->model->chunks[chunk].weights;
     uint8_t *out = ret_bytes;
-    add_parts(whole, chunk);
+    TRY(add_parts(whole, chunk));
     if (codec == CODEC_FP32)
         memcpy(out, whole->sum, n * sizeof *whole->sum);
     for (uint32_t i = 0; codec == CODEC_BF16 && i < n; i++) {
         uint16_t value = to_bf16(whole->sum[i]);
         memcpy(out + i * sizeof value, &value, sizeof value);
     }
+    return ERR_OK;
 }
 
 static double sum_squares(const float *values, uint32_t n)
@@ -76,17 +80,19 @@ static double sum_squares(const float *values, uint32_t n)
     return sum;
 }
 
-float whole_scale(const struct whole *whole, double clip_norm, uint64_t samples)
+enum err whole_scale(const struct whole *whole, double clip_norm, uint64_t samples,
+                     float *ret_scale)
 {
     double sum = 0;
     for (uint32_t chunk = 0; chunk < whole->model->chunks_count; chunk++) {
         const struct model_chunk *c = &whole->model->chunks[chunk];
         if (whole->model->parameters[c->parameter].rule != MODEL_OPTIMIZER)
             continue;
-        add_parts(whole, chunk);
+        TRY(add_parts(whole, chunk));
         sum += sum_squares(whole->sum, c->weights);
     }
-    if (!__builtin_isfinite(sum))
-        return 0;
-    return (float)clip_factor(clip_norm, __builtin_sqrt(sum) / (double)samples);
+    *ret_scale = __builtin_isfinite(sum)
+                     ? (float)clip_factor(clip_norm, __builtin_sqrt(sum) / (double)samples)
+                     : 0;
+    return ERR_OK;
 }

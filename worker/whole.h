@@ -18,10 +18,13 @@ enum err whole_init(struct whole *whole, const struct executor *executor,
                     const struct model *model) MUST_USE; /* ERR_NOMEM */
 void whole_release(struct whole *whole);                 /* {0} is fine */
 
-/* The chunk's gradient, parts added in their order, into blocks_bytes() bytes at `ret_bytes`. */
-void whole_encode(const struct whole *whole, uint32_t chunk, enum codec codec, void *ret_bytes);
+/* The chunk's gradient, parts added in their order, into blocks_bytes() bytes at `ret_bytes`: there
+ * when executor_encoded() has returned. Errors are that one's, as of the next. */
+enum err whole_encode(const struct whole *whole, uint32_t chunk, enum codec codec,
+                      void *ret_bytes) MUST_USE;
 /* By what the server multiplies: clip_factor() of the mean over `samples`; 0: it is not finite. The
  * sum of squares is taken in 16 lanes, chunk after chunk, in double: the same bits everywhere. */
-float whole_scale(const struct whole *whole, double clip_norm, uint64_t samples);
+enum err whole_scale(const struct whole *whole, double clip_norm, uint64_t samples,
+                     float *ret_scale) MUST_USE;
 
 #endif

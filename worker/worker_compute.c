@@ -238,7 +238,8 @@ static void compute_ticket(struct worker_lane *lane, const struct worker_task *t
     if (worker->peers != NULL)
         peers_sums(peers_of(lane), &ret_result->sums);
     if (run->async && task->ticket.kind == TICKET_TRAIN && ret_result->err == ERR_OK)
-        ret_result->scale = whole_scale(&run->scaling, run->spec.optimizer.clip_norm, loss.samples);
+        ret_result->err = whole_scale(&run->scaling, run->spec.optimizer.clip_norm, loss.samples,
+                                      &ret_result->scale);
     ret_result->loss_sum = loss.loss_sum;
     ret_result->sample_count = loss.samples;
     ret_result->correct_count = loss.correct;

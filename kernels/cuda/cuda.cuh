@@ -28,7 +28,7 @@ enum {
     WORKSPACE_BYTES = 32 << 20, /* what NVIDIA recommends for cuBLASLt on Hopper */
     STAGING_BYTES = 1 << 20,
     RING_SLOTS = 4,
-    SLOT_BYTES = 256 << 10, /* a chunk of weights in bf16 */
+    SLOT_BYTES = KERNELS_BLOCK_BYTES_MAX,
 };
 
 /* The first failure of a device's tables. */
@@ -38,10 +38,15 @@ struct failure {
     char text[256];
 };
 
-/* Copies take the slots in turn; `copied` says when one is free again. */
+/* Copies take the slots in turn. Of one that comes from the device `to` is where its bytes belong
+ * when it has arrived, unless they are there already. */
 struct ring {
     char *memory; /* pinned, on the host */
     cudaEvent_t copied[RING_SLOTS];
+    struct {
+        void *to;
+        size_t bytes;
+    } pending[RING_SLOTS];
     unsigned next;
 };
 
@@ -98,6 +103,10 @@ struct kernels_state {
     X(cast_from_f32)                                                                               \
     X(cast_from_bf16)                                                                              \
     X(cast_to_bf16)                                                                                \
+    X(block_room)                                                                                  \
+    X(decode_block)                                                                                \
+    X(encode_block)                                                                                \
+    X(copy_block)                                                                                  \
     X(add_f32)                                                                                     \
     X(add_bf16)                                                                                    \
     X(sum_squares)                                                                                 \
@@ -126,6 +135,13 @@ bool cuda_ok(SELF, cudaError_t error, const char *what);
  * be used again on return. */
 void cuda_copy_in(SELF, void *memory, const void *host, size_t bytes);
 void cuda_copy_out(SELF, void *host, const void *memory, size_t bytes);
+
+/* The next slot's SLOT_BYTES, free to be used. */
+void *cuda_room(SELF);
+/* At most SLOT_BYTES. In: from the room, or from elsewhere by way of it. Out: there when the table
+ * is waited for. */
+void cuda_give_in(SELF, void *memory, const void *host, size_t bytes);
+void cuda_give_out(SELF, void *host, const void *memory, size_t bytes);
 
 static inline int64_t ceil_div(int64_t a, int64_t b)
 {

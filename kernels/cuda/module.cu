@@ -66,22 +66,33 @@ static void device_memory(SELF, struct kernels_memory *ret_memory)
                    smaller(smaller(RESERVED_BYTES, total / RESERVED_SHARE), free)};
 }
 
-/* The ring's next slot, when what was copied through it before is where it belongs. */
-static unsigned take_slot(SELF)
+/* Waits for the slot's copy; what came from the device goes where it belongs. */
+static void settle(SELF, unsigned slot)
 {
     struct ring *ring = &k->state->ring;
-    unsigned slot = ring->next++ % RING_SLOTS;
     cuda_ok(k, cudaEventSynchronize(ring->copied[slot]), "copy");
-    return slot;
+    if (ring->pending[slot].to)
+        memcpy(ring->pending[slot].to, ring->memory + (size_t)slot * SLOT_BYTES,
+               ring->pending[slot].bytes);
+    ring->pending[slot].to = NULL;
 }
 
-static char *slot_memory(SELF, unsigned slot)
+static void settle_all(SELF)
 {
+    for (unsigned i = 0; i < RING_SLOTS; i++)
+        settle(k, (k->state->ring.next + i) % RING_SLOTS);
+}
+
+void *cuda_room(SELF)
+{
+    unsigned slot = k->state->ring.next % RING_SLOTS;
+    settle(k, slot);
     return k->state->ring.memory + (size_t)slot * SLOT_BYTES;
 }
 
-static void give_slot(SELF, unsigned slot)
+static void give_slot(SELF)
 {
+    unsigned slot = k->state->ring.next++ % RING_SLOTS;
     cuda_ok(k, cudaEventRecord(k->state->ring.copied[slot], k->state->stream), "copy");
 }
 
@@ -92,45 +103,46 @@ static bool refused_to_copy(SELF)
     return k->state->capturing;
 }
 
-void cuda_copy_in(SELF, void *memory, const void *host, size_t bytes)
+void cuda_give_in(SELF, void *memory, const void *host, size_t bytes)
 {
     if (refused_to_copy(k))
         return;
-    for (size_t at = 0; at < bytes; at += SLOT_BYTES) {
-        size_t piece = smaller(bytes - at, SLOT_BYTES);
-        unsigned slot = take_slot(k);
-        memcpy(slot_memory(k, slot), (const char *)host + at, piece);
-        cuda_ok(k,
-                cudaMemcpyAsync((char *)memory + at, slot_memory(k, slot), piece,
-                                cudaMemcpyHostToDevice, k->state->stream),
-                "copy to the device");
-        give_slot(k, slot);
-    }
+    check(bytes <= SLOT_BYTES);
+    void *room = cuda_room(k);
+    if (host != room)
+        memcpy(room, host, bytes);
+    cuda_ok(k, cudaMemcpyAsync(memory, room, bytes, cudaMemcpyHostToDevice, k->state->stream),
+            "copy to the device");
+    give_slot(k);
 }
 
-/* As many pieces under way as there are slots; the oldest is waited for. */
-void cuda_copy_out(SELF, void *host, const void *memory, size_t bytes)
+void cuda_give_out(SELF, void *host, const void *memory, size_t bytes)
 {
     if (refused_to_copy(k))
         return;
-    unsigned oldest = k->state->ring.next;
-    for (size_t given = 0, taken = 0; taken < bytes; oldest++) {
-        for (; given < bytes && given - taken < (size_t)RING_SLOTS * SLOT_BYTES;
-             given += SLOT_BYTES) {
-            unsigned slot = take_slot(k);
-            cuda_ok(k,
-                    cudaMemcpyAsync(slot_memory(k, slot), (const char *)memory + given,
-                                    smaller(bytes - given, SLOT_BYTES), cudaMemcpyDeviceToHost,
-                                    k->state->stream),
-                    "copy from the device");
-            give_slot(k, slot);
-        }
-        unsigned slot = oldest % RING_SLOTS;
-        size_t piece = smaller(bytes - taken, SLOT_BYTES);
-        cuda_ok(k, cudaEventSynchronize(k->state->ring.copied[slot]), "copy from the device");
-        memcpy((char *)host + taken, slot_memory(k, slot), piece);
-        taken += piece;
-    }
+    check(bytes <= SLOT_BYTES);
+    struct ring *ring = &k->state->ring;
+    void *room = cuda_room(k);
+    cuda_ok(k, cudaMemcpyAsync(room, memory, bytes, cudaMemcpyDeviceToHost, k->state->stream),
+            "copy from the device");
+    ring->pending[ring->next % RING_SLOTS] = {host, bytes};
+    give_slot(k);
+}
+
+void cuda_copy_in(SELF, void *memory, const void *host, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += SLOT_BYTES)
+        cuda_give_in(k, (char *)memory + at, (const char *)host + at,
+                     smaller(bytes - at, SLOT_BYTES));
+}
+
+void cuda_copy_out(SELF, void *host, const void *memory, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += SLOT_BYTES)
+        cuda_give_out(k, (char *)host + at, (const char *)memory + at,
+                      smaller(bytes - at, SLOT_BYTES));
+    if (!refused_to_copy(k))
+        settle_all(k);
 }
 
 static void device_zero(SELF, void *memory, size_t bytes)
@@ -146,6 +158,7 @@ static void device_copy(SELF, void *memory, const void *from, size_t bytes)
 
 static const char *device_synchronize(SELF)
 {
+    settle_all(k);
     cuda_ok(k, cudaStreamSynchronize(k->state->stream), "synchronize");
     const struct failure *failure = k->state->failure;
     return __atomic_load_n(&failure->failed, __ATOMIC_ACQUIRE) ? failure->text : NULL;

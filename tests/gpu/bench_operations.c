@@ -325,6 +325,36 @@ static struct work cast_to_bf16(const struct bench *b)
     return crossing(2 * table(b));
 }
 
+/* The table's blocks of half its width, as the default grid of chunks has them: how many rows each. */
+static int64_t block_rows(const struct bench *b)
+{
+    return KERNELS_BLOCK_BYTES_MAX / (int64_t)sizeof(float) / (b->C / 2);
+}
+
+/* All of its values cross, as fp32. */
+static struct work blocks_out(const struct bench *b)
+{
+    int64_t cols = b->C / 2, rows = block_rows(b), crossed = 0;
+    float *host = b->host;
+    for (int64_t row = 0; row + rows <= b->Vp; row += rows)
+        for (int64_t half = 0; half < 2; half++, crossed += rows * cols)
+            b->k->encode_block(b->k, host + crossed, KERNELS_F32,
+                               b->values[0] + row * b->C + half * cols, b->C, rows, cols);
+    b->k->synchronize(b->k);
+    return crossing(4 * crossed);
+}
+
+static struct work blocks_in(const struct bench *b)
+{
+    int64_t cols = b->C / 2, rows = block_rows(b), crossed = 0;
+    const float *host = b->host;
+    for (int64_t row = 0; row + rows <= b->Vp; row += rows)
+        for (int64_t half = 0; half < 2; half++, crossed += rows * cols)
+            b->k->decode_block(b->k, kernels_at(b->k, b->logits, row * b->C + half * cols), b->C,
+                               host + crossed, KERNELS_F32, rows, cols);
+    return crossing(4 * crossed);
+}
+
 static struct work add_f32(const struct bench *b)
 {
     b->k->add_f32(b->k, b->gradients[0], b->host, table(b));
@@ -377,11 +407,13 @@ const struct operation operations[] = {
     {"zero", zero},
     {"copy", copy},
     {"copy out", copy_out},
+    {"blocks out", blocks_out},
     {"cast to bf16", cast_to_bf16}, /* the host's bytes are bf16 from here on … */
     {"cast from bf16", cast_from_bf16},
     {"add bf16", add_bf16},
     {"copy in", copy_in}, /* … and floats that nothing computes with */
     {"cast from f32", cast_from_f32},
+    {"blocks in", blocks_in},
     {"add f32", add_f32},
     {"sgd", sgd},
     {"momentum", momentum},

@@ -1,6 +1,8 @@
 /* What computes element by element, crosses to the host or sums all of an array. */
 #include "tests/gpu/parity.h"
 
+#include <dlfcn.h>
+
 /* -- elementwise ------------------------------------------------------------------------------- */
 
 typedef void unary(const struct kernels *k, float *out, const float *inp, int64_t n);
@@ -176,6 +178,138 @@ PARITY(wire_operations_have_the_cpus_bits)
         call_compare(&call, *state);
     }
 }
+
+/* Block: rows of cols values, each `skip` further than the block is wide; more of them in turn than a
+ * table has under way at once. */
+enum { BLOCKS = 11 };
+
+struct grid {
+    int64_t rows, cols, skip;
+};
+
+static const struct grid grids[] = {
+    {341, 384, 384}, {7, 13, 16}, {1, 5, 60}, {1000, 1, 2}, {64, 100, 0}};
+
+static int64_t block_stride(const struct call *c)
+{
+    return c->C + c->skip;
+}
+
+static int64_t block_values(const struct call *c)
+{
+    return c->N * block_stride(c);
+}
+
+/* What decode_block() does, by the CPU's table. */
+static void decode_block(const struct call *c, const struct kernels *k, element *block,
+                         const char *bytes, enum kernels_format format)
+{
+    if (k->decode_block != NULL) {
+        void *room = k->block_room(k);
+        size_t count = (size_t)(c->N * c->C) * (format == KERNELS_BF16 ? 2 : 4);
+        if (format == KERNELS_BF16) /* once by way of the room, once from anywhere */
+            memcpy(room, bytes, count);
+        k->decode_block(k, block, block_stride(c), format == KERNELS_BF16 ? room : bytes, format,
+                        c->N, c->C);
+        return;
+    }
+    for (int64_t r = 0; r < c->N; r++)
+        if (format == KERNELS_BF16)
+            k->cast_from_bf16(k, block + r * block_stride(c), bytes + 2 * r * c->C, c->C);
+        else
+            k->cast_from_f32(k, block + r * block_stride(c), bytes + 4 * r * c->C, c->C);
+}
+
+static void encode_block(const struct call *c, const struct kernels *k, char *bytes,
+                         enum kernels_format format, const float *block)
+{
+    if (k->encode_block != NULL)
+        k->encode_block(k, bytes, format, block, block_stride(c), c->N, c->C);
+    for (int64_t r = 0; k->encode_block == NULL && r < c->N; r++)
+        if (format == KERNELS_BF16)
+            k->cast_to_bf16(k, bytes + 2 * r * c->C, block + r * block_stride(c), c->C);
+        else
+            memcpy(bytes + 4 * r * c->C, block + r * block_stride(c), (size_t)(4 * c->C));
+}
+
+static void copy_block(const struct call *c, const struct kernels *k, element *block,
+                       const element *from)
+{
+    if (k->copy_block != NULL)
+        k->copy_block(k, block, from, block_stride(c), c->N, c->C);
+    for (int64_t r = 0; k->copy_block == NULL && r < c->N; r++)
+        memcpy(block + r * block_stride(c), from + r * block_stride(c), (size_t)(4 * c->C));
+}
+
+/* Arrays: fp32 and bf16 bytes of all blocks, gradients, and weights from fp32, from bf16 and copied. */
+static void block_operations(const struct call *c, const struct kernels *k, void *const *a)
+{
+    int64_t values = c->N * c->C;
+    for (int64_t i = 0; i < BLOCKS; i++) {
+        char *wide = (char *)a[0] + 4 * i * values, *narrow = (char *)a[1] + 2 * i * values;
+        const float *gradient = (const float *)a[2] + i * block_values(c);
+        encode_block(c, k, wide, KERNELS_F32, gradient);
+        encode_block(c, k, narrow, KERNELS_BF16, gradient);
+    }
+    k->synchronize(k);
+    for (int64_t i = 0; i < BLOCKS; i++) {
+        int64_t at = i * block_values(c);
+        decode_block(c, k, kernels_at(k, a[3], at), (char *)a[0] + 4 * i * values, KERNELS_F32);
+        decode_block(c, k, kernels_at(k, a[4], at), (char *)a[1] + 2 * i * values, KERNELS_BF16);
+        copy_block(c, k, kernels_at(k, a[5], at), kernels_at(k, a[4], at));
+    }
+}
+
+PARITY(blocks_have_the_cpus_bits)
+{
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        const struct grid *g = &grids[i];
+        struct call call = {.elements = 0x38,
+                            .operate = block_operations,
+                            .N = g->rows,
+                            .C = g->cols,
+                            .skip = g->skip};
+        size_t values = (size_t)(BLOCKS * g->rows * g->cols);
+        int64_t all = BLOCKS * block_values(&call);
+        call_output(&call, "fp32", SAME, values * 4)->on_host = true;
+        call_output(&call, "bf16", SAME, values * 2)->on_host = true;
+        call_input(&call, all, 1e4f);
+        call_inout(&call, "from fp32", SAME, all);
+        call_inout(&call, "from bf16", SAME, all);
+        call_inout(&call, "copied", SAME, all);
+        call_compare(&call, *state);
+    }
+}
+
+#ifdef EMULATED
+/* What the device's streams were given so far. */
+static uint64_t given(void)
+{
+    void *module = dlopen("libroost-cuda.so", RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(module);
+    uint64_t (*count)(void) = (uint64_t(*)(void))dlsym(module, "emulator_given");
+    assert_non_null(count);
+    dlclose(module);
+    return count();
+}
+
+PARITY(a_block_of_many_rows_is_one_copy)
+{
+    const struct tables *tables = *state;
+    const struct kernels *k = tables->gpu;
+    enum { ROWS = 1000, COLS = 3, STRIDE = 7 };
+    float values[ROWS * COLS];
+    element *block = k->alloc(k, sizeof(float) * ROWS * STRIDE);
+    memset(values, 0, sizeof values);
+    uint64_t before = given();
+    k->decode_block(k, block, STRIDE, values, KERNELS_F32, ROWS, COLS);
+    assert_int_equal(given() - before, 2); /* and a kernel */
+    k->encode_block(k, values, KERNELS_F32, block, STRIDE, ROWS, COLS);
+    assert_int_equal(given() - before, 4);
+    assert_null(k->synchronize(k));
+    k->free(k, block);
+}
+#endif
 
 PARITY(the_sum_of_squares_is_the_cpus)
 {

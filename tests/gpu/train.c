@@ -527,6 +527,7 @@ static uint64_t encode_chunk(const struct watched *watched, uint32_t chunk, uint
 {
     static uint8_t bytes[MODEL_CHUNK_WEIGHTS_MAX * sizeof(float)];
     executor_encode(watched->executor, chunk, part, CODEC_FP32, bytes);
+    assert_int_equal(executor_encoded(watched->executor), ERR_OK);
     size_t count = blocks_bytes(watched->model, chunk, CODEC_FP32);
     return digest_fast64((struct slice){bytes, count});
 }

@@ -310,12 +310,13 @@ static void close_streams(struct life *life, const struct rpc_channel *channel)
 /* A reference, or a copy where not all of it is sent. */
 static struct counted *copy_of_part(const struct rpc_part *part)
 {
-    check(part->offset == 0 && part->bytes <= part->counted->bytes);
+    check(part->offset <= part->counted->bytes);
+    check(part->bytes <= part->counted->bytes - part->offset);
     if (part->bytes == part->counted->bytes)
         return counted_ref(part->counted);
     struct counted *copy = counted_new(part->bytes);
     check(copy != NULL);
-    memcpy(copy->data, part->counted->data, part->bytes);
+    memcpy(copy->data, part->counted->data + part->offset, part->bytes);
     return copy;
 }
 

@@ -67,7 +67,7 @@ void sim_worker_start(struct sim *sim, struct sim_worker *worker)
     if (worker->life != NULL)
         return;
     sim_trace(sim, "w%u starts", worker->index);
-    worker->leaving = worker->moved = false;
+    worker->leaving = worker->map_is_doubted = false;
     worker->slowness = 1;
     memset(worker->leases, 0, sizeof worker->leases);
     memset(worker->early, 0, sizeof worker->early);

@@ -32,9 +32,9 @@ struct sim_worker {
     uint64_t slowness; /* computing takes so many times longer */
     uint32_t lane;     /* that was newly told to compute; by lane: */
     struct ticket tickets[WIRE_LEASES_MAX];
-    uint64_t waited_us; /* its loop waited last then … */
-    uint32_t waits;     /* … so often in a row */
-    bool moved;         /* it was told so of a chunk, and does not want the map yet */
+    uint64_t waited_us;  /* its loop waited last then … */
+    uint32_t waits;      /* … so often in a row */
+    bool map_is_doubted; /* an answer said so, and it does not want the map yet */
     struct heartbeat {
         uint64_t stream, at_ms, clock_us, stops; /* its clock, and how often it was stopped */
         bool waited;                             /* it joins or leaves, and the loop waited since */

@@ -66,15 +66,17 @@ REAL(void, agent_map_want, struct agent_map_state *state, uint64_t now_ms);
 void __wrap_agent_map_want(struct agent_map_state *state, uint64_t now_ms)
 {
     if (worker_here() != NULL)
-        worker_here()->moved = false;
+        worker_here()->map_is_doubted = false;
     __real_agent_map_want(state, now_ms);
 }
 
-/* 15: who is told that a chunk has moved asks for the map (P11); looked at when the loop waits. */
-static void note_moved(struct sim_worker *worker, const struct agent_answer *answer, enum err code)
+/* 15: who is told that a chunk has moved (P11), or by a server that it has no run or an older
+ * generation (P2), asks for the map; looked at when the loop waits. */
+static void note_doubt(struct sim_worker *worker, const struct agent_answer *answer, enum err code)
 {
-    worker->moved = worker->moved || answer->moved;
-    if (answer->ticket != NULL && answer->moved != (code == ERR_MOVED))
+    bool wanted = code == ERR_MOVED || code == ERR_NO_RUN || code == ERR_BEHIND;
+    worker->map_is_doubted = worker->map_is_doubted || answer->map_is_doubted;
+    if (answer->ticket != NULL && answer->map_is_doubted != wanted)
         sim_violated(world.sim, 15, "w%u takes %s for another answer", worker->index,
                      err_name(code));
 }
@@ -110,7 +112,7 @@ struct agent_answer __wrap_agent_pull_refused(struct agent_traffic *traffic, uin
         uint64_t retry_ms = traffic->servers[server].retry_at;
         check_backoff(worker, retry_ms > now_ms ? retry_ms - now_ms : 0, BACKOFF_MS_MAX, "pulls",
                       refusal->code);
-        note_moved(worker, &answer, refusal->code);
+        note_doubt(worker, &answer, refusal->code);
     }
     return answer;
 }
@@ -163,6 +165,6 @@ struct agent_answer __wrap_agent_push_acked(struct agent_traffic *traffic, uint6
         return count_too_many(traffic, now_ms, server, ack->id);
     struct agent_answer answer = __real_agent_push_acked(traffic, now_ms, server, ack);
     if (worker != NULL && wanted && agent_backoff_helps(ack->code))
-        note_moved(worker, &answer, ack->code);
+        note_doubt(worker, &answer, ack->code);
     return answer;
 }

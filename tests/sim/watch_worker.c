@@ -252,8 +252,9 @@ uint64_t __wrap_agent_wake_ms(const struct agent *agent)
     for (uint32_t i = 0; (stream = rpc_opened(worker->life, STREAM_EXCHANGE, i)) != NULL; i++)
         check_unanswered(world.sim, stream);
     check_wait(world.sim, worker, wake_ms);
-    if (worker->moved)
-        sim_violated(world.sim, 15, "w%u is told of a move, and asks for no map", worker->index);
+    if (worker->map_is_doubted)
+        sim_violated(world.sim, 15, "w%u has reason to doubt its map, and asks for none",
+                     worker->index);
     return wake_ms;
 }
 

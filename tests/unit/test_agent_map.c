@@ -106,6 +106,38 @@ TEST_F(p2_a_worker_that_waits_for_a_map_learns_of_a_new_generation, agent)
     assert_int_equal(count(f, AGENT_DESCRIBE), 0);
 }
 
+/* A server that was lost, given up and came back: the new generation goes on without it, so nobody
+ * will tell it of any, and it never answers OLD_GENERATION. */
+static void learns_of_a_new_generation_by(struct agent_fixture *f, enum err answer)
+{
+    const struct agent_map newer = {1, SERVERS, f->chunk_servers, 2};
+    granted(f, start(f).sequence, ticket_of(1, 0));
+    const struct agent_effect pull = *seen(f, AGENT_PULL, 0);
+    refused(f, &pull, answer);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+    agent_mapped(f->agent, f->now_ms, &newer);
+    look(f);
+    wait(f, AGENT_BACKOFF_MS_MAX);
+    assert_int_equal(count(f, AGENT_JOIN), 1);
+    assert_int_equal(count(f, AGENT_PULL), 0);
+}
+
+TEST_F(p2_a_server_without_a_run_makes_it_ask_for_the_generation, agent)
+{
+    learns_of_a_new_generation_by(f, ERR_NO_RUN);
+}
+
+TEST_F(p2_and_one_that_is_behind, agent)
+{
+    learns_of_a_new_generation_by(f, ERR_BEHIND);
+}
+
+TEST_F(p2_and_where_it_pushes, agent, .begin = PUSHED)
+{
+    acked(f, seen(f, AGENT_PUSH, 0), ERR_NO_RUN, 0);
+    assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+}
+
 TEST_F(a_map_that_is_not_newer_is_asked_for_again_later, agent, .begin = PUSHED)
 {
     acked(f, seen(f, AGENT_PUSH, 0), ERR_MOVED, 0);

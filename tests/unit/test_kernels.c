@@ -22,11 +22,11 @@ TEST(the_table_says_what_it_is)
     kernels_free(NULL);
 }
 
-/* But for graphs and the choice of algorithms, which a CPU has no use for. */
+/* But for graphs, the choice of algorithms and blocks at once, which a CPU has no use for. */
 TEST(every_operation_is_there)
 {
     const size_t without_first = offsetof(struct kernels, graph_new) / sizeof(void *);
-    const size_t without_last = offsetof(struct kernels, time_products) / sizeof(void *);
+    const size_t without_last = offsetof(struct kernels, copy_block) / sizeof(void *);
     scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     void *pointers[sizeof *k / sizeof(void *)];
     memcpy(pointers, k, sizeof pointers);

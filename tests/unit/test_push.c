@@ -75,7 +75,7 @@ static size_t check_one(const struct push_source *source, bool sparse, uint32_t 
     spread(&message, bytes / source->model->chunks[chunk].rows, got);
     codec = blocks_codec(source->model, chunk, codec);
     if (source->whole != NULL)
-        whole_encode(source->whole, chunk, codec, wanted);
+        assert_int_equal(whole_encode(source->whole, chunk, codec, wanted), ERR_OK);
     else
         executor_encode(source->executor, chunk, part, codec, wanted);
     assert_memory_equal(got, wanted, bytes);

@@ -18,6 +18,7 @@
 #include "kernels/cuda/wgmma.cuh"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -188,6 +189,18 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     return cudaSuccess;
 }
 
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t stream)
+{
+    if (width > to_pitch || width > from_pitch)
+        return cudaErrorInvalidValue;
+    cudaError_t error = cudaSuccess;
+    for (size_t row = 0; row < height && error == cudaSuccess; row++)
+        error = cudaMemcpyAsync((char *)to + row * to_pitch, (const char *)from + row * from_pitch,
+                                width, kind, stream);
+    return error;
+}
+
 cudaError_t cudaMemsetAsync(void *begin, int value, size_t bytes, cudaStream_t stream)
 {
     device_open();
@@ -230,8 +243,16 @@ static struct {
 
 typedef std::lock_guard<std::recursive_mutex> streams_lock;
 
+static std::atomic<uint64_t> works_given;
+
+extern "C" __attribute__((visibility("default"))) uint64_t emulator_given()
+{
+    return works_given;
+}
+
 void stream_give(cudaStream_t stream, std::function<void()> run)
 {
+    works_given++;
     streams_lock lock(streams.mutex);
     if (stream->capturing) {
         stream->capturing->work.push_back(run);
