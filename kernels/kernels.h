@@ -200,6 +200,10 @@ struct kernels {
     /* The bytes are there when synchronize() has returned: they stay until then. */
     void (*encode_block)(const struct kernels *k, void *bytes, enum kernels_format format,
                          const float *block, int64_t stride, int64_t rows, int64_t cols);
+    /* encode_block() writes into this memory of the host without another copy there, where the device
+     * can: it is pinned piece by piece, as it is used. Once, before the first block; it stays until the
+     * table is closed. */
+    void (*share)(const struct kernels *k, void *memory, size_t bytes);
     /* The block in one array = that in another of the same parameter; both on the device. */
     void (*copy_block)(const struct kernels *k, element *block, const element *from, int64_t stride,
                        int64_t rows, int64_t cols);

@@ -603,9 +603,9 @@ static void worker_release(struct worker *worker)
     rpc_channel_free(worker->channel);
     drain_inbox(worker);
     worker_call_forget(worker);
-    rpc_loop_free(worker->loop);
     agent_free(worker->agent);
-    worker_run_release(&worker->run);
+    worker_run_release(&worker->run); /* its device may have the loop's pool */
+    rpc_loop_free(worker->loop);
     inbox_free(worker->inbox);
     for (uint32_t i = 0; i < AGENT_LANES_MAX; i++)
         worker_lane_release(&worker->lanes[i]);

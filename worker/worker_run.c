@@ -5,6 +5,7 @@
 #include "common/program/rows.h"
 #include "common/scoped.h"
 #include "common/settings/options.h"
+#include "common/shared/shared_pool.h"
 #include "worker/fingerprint.h"
 #include "worker/plan.h"
 
@@ -14,6 +15,15 @@
 _Static_assert((int)SPEC_COMPUTE_TF32 == (int)KERNELS_COMPUTE_TF32 &&
                    (int)SPEC_COMPUTE_BF16 == (int)KERNELS_COMPUTE_BF16,
                "the spec's words are the table's");
+
+/* What is pushed lies there: a device writes it itself. */
+static void share_pool(const struct kernels *k, const struct shared_pool *pool)
+{
+    if (k->share == NULL || pool == NULL)
+        return;
+    struct slice memory = shared_pool_memory(pool);
+    k->share(k, (void *)(uintptr_t)memory.data, memory.bytes);
+}
 
 static enum err open_kernels(struct worker_run *run, const struct worker_run_options *options,
                              struct reason *reason)
@@ -28,6 +38,7 @@ static enum err open_kernels(struct worker_run *run, const struct worker_run_opt
     struct kernels_memory device;
     if (!kernels_new(&kernels, &run->kernels, reason->text, sizeof reason->text))
         return ERR_UNSUPPORTED;
+    share_pool(run->kernels, options->pool);
     run->kernels->memory(run->kernels, &device);
     run->memory_bytes = device.total > 0 ? device.total - device.reserved : options->memory_bytes;
     return ERR_OK;

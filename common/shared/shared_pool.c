@@ -109,6 +109,11 @@ int shared_pool_file(const struct shared_pool *pool)
     return pool->file;
 }
 
+struct slice shared_pool_memory(const struct shared_pool *pool)
+{
+    return (struct slice){pool->memory, pool->bytes};
+}
+
 /* ---- gaps ---- */
 
 /* The lowest gap that is large enough, less what is taken from its beginning. NULL: none is. */

@@ -20,6 +20,8 @@ enum err shared_pool_new(struct shared_pool **ret_pool, struct reason *reason) M
 /* What it gave stays until its last reference is gone. NULL is fine. */
 void shared_pool_free(struct shared_pool *pool);
 int shared_pool_file(const struct shared_pool *pool); /* lent */
+/* All of it, most of which is empty: touch nothing that was not given. */
+struct slice shared_pool_memory(const struct shared_pool *pool);
 
 /* As counted_new(): from the pool, or from the heap if it is full or NULL. */
 struct counted *shared_pool_counted(struct shared_pool *pool, size_t bytes) MUST_USE;

@@ -21,6 +21,7 @@
 #include <cuda_runtime.h>
 
 struct gemm;
+struct pins;
 
 enum {
     WARP = 32,
@@ -62,6 +63,7 @@ struct kernels_state {
     void *workspace;         /* on the device: whatever the running operation needs */
     struct gemm *gemm;       /* this and the workspace: of the table that computes */
     struct failure *failure; /* shared by the device's tables */
+    struct pins *pins;       /* of the table that copies out; NULL: the host shares no memory */
     char name[288];
 };
 
@@ -106,6 +108,7 @@ struct kernels_state {
     X(block_room)                                                                                  \
     X(decode_block)                                                                                \
     X(encode_block)                                                                                \
+    X(share)                                                                                       \
     X(copy_block)                                                                                  \
     X(add_f32)                                                                                     \
     X(add_bf16)                                                                                    \
@@ -139,9 +142,13 @@ void cuda_copy_out(SELF, void *host, const void *memory, size_t bytes);
 /* The next slot's SLOT_BYTES, free to be used. */
 void *cuda_room(SELF);
 /* At most SLOT_BYTES. In: from the room, or from elsewhere by way of it. Out: there when the table
- * is waited for. */
+ * is waited for, by way of a slot unless the device reaches it (pins.cu). */
 void cuda_give_in(SELF, void *memory, const void *host, size_t bytes);
 void cuda_give_out(SELF, void *host, const void *memory, size_t bytes);
+
+/* Bytes from there on that the device writes itself, at most `bytes`; 0: none. */
+size_t pins_reach(SELF, const void *host, size_t bytes);
+void pins_free(struct pins *pins); /* NULL is fine */
 
 static inline int64_t ceil_div(int64_t a, int64_t b)
 {

@@ -116,15 +116,26 @@ void cuda_give_in(SELF, void *memory, const void *host, size_t bytes)
     give_slot(k);
 }
 
+static void copy_from_device(SELF, void *pinned, const void *memory, size_t bytes)
+{
+    cuda_ok(k, cudaMemcpyAsync(pinned, memory, bytes, cudaMemcpyDeviceToHost, k->state->stream),
+            "copy from the device");
+}
+
 void cuda_give_out(SELF, void *host, const void *memory, size_t bytes)
 {
     if (refused_to_copy(k))
         return;
     check(bytes <= SLOT_BYTES);
+    for (size_t here; (here = pins_reach(k, host, bytes)) > 0; bytes -= here) {
+        copy_from_device(k, host, memory, here);
+        host = (char *)host + here;
+        memory = (const char *)memory + here;
+    }
+    if (bytes == 0)
+        return;
     struct ring *ring = &k->state->ring;
-    void *room = cuda_room(k);
-    cuda_ok(k, cudaMemcpyAsync(room, memory, bytes, cudaMemcpyDeviceToHost, k->state->stream),
-            "copy from the device");
+    copy_from_device(k, cuda_room(k), memory, bytes);
     ring->pending[ring->next % RING_SLOTS] = {host, bytes};
     give_slot(k);
 }
@@ -141,8 +152,10 @@ void cuda_copy_out(SELF, void *host, const void *memory, size_t bytes)
     for (size_t at = 0; at < bytes; at += SLOT_BYTES)
         cuda_give_out(k, (char *)host + at, (const char *)memory + at,
                       smaller(bytes - at, SLOT_BYTES));
-    if (!refused_to_copy(k))
-        settle_all(k);
+    if (refused_to_copy(k))
+        return;
+    settle_all(k);
+    cuda_ok(k, cudaStreamSynchronize(k->state->stream), "copy from the device");
 }
 
 static void device_zero(SELF, void *memory, size_t bytes)
@@ -295,8 +308,10 @@ static void device_close(SELF)
     struct kernels_state *state = k->state;
     if (k->in)
         close_table((struct kernels *)k->in);
+    struct pins *pins = k->out ? k->out->state->pins : NULL;
     if (k->out)
         close_table((struct kernels *)k->out);
+    pins_free(pins); /* nothing is under way any more */
     gemm_free(state->gemm);
     cudaFree(state->workspace);
     free(state->failure);

@@ -282,6 +282,40 @@ PARITY(blocks_have_the_cpus_bits)
 }
 
 #ifdef EMULATED
+/* Of three pieces of the host's memory the third cannot be pinned: blocks lie in each, and across. */
+PARITY(blocks_cross_to_shared_memory_whether_it_can_be_pinned_or_not)
+{
+    const struct tables *tables = *state;
+    const struct kernels *k = tables->gpu, *out = k->out;
+    enum { ROWS = 100, COLS = 700, STRIDE = 900, BYTES = 4 * ROWS * COLS };
+    const size_t piece = 8 << 20, all = 3 * piece - 64, places[] = {0, piece - 64, 2 * piece - 64};
+    char *shared = aligned_alloc(4096, 3 * piece), *apart = malloc(BYTES);
+    float *values = malloc(4 * ROWS * STRIDE);
+    for (int i = 0; i < ROWS * STRIDE; i++)
+        values[i] = (float)i;
+    element *block = k->alloc(k, 4 * ROWS * STRIDE);
+    k->cast_from_f32(k, block, values, ROWS * STRIDE);
+    assert_null(k->synchronize(k));
+    setenv("ROOST_EMULATED_PINNED", "16777216", 1);
+    k->share(k, shared, all);
+    memset(shared, 1, 3 * piece);
+    for (int i = 0; i < 3; i++)
+        out->encode_block(out, shared + places[i], KERNELS_F32, block, STRIDE, ROWS, COLS);
+    out->encode_block(out, shared + all - BYTES, KERNELS_F32, block, STRIDE, ROWS, COLS);
+    out->encode_block(out, apart, KERNELS_F32, block, STRIDE, ROWS, COLS);
+    assert_null(out->synchronize(out));
+    for (int i = 0; i < 3; i++)
+        assert_memory_equal(shared + places[i], apart, BYTES);
+    assert_memory_equal(shared + all - BYTES, apart, BYTES);
+    assert_memory_equal(apart + 4 * COLS, values + STRIDE, 4 * COLS);
+    assert_int_equal(shared[all], 1);
+    unsetenv("ROOST_EMULATED_PINNED");
+    k->free(k, block);
+    free(values);
+    free(apart);
+    free(shared);
+}
+
 /* What the device's streams were given so far. */
 static uint64_t given(void)
 {

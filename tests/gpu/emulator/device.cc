@@ -56,7 +56,7 @@ static struct {
     std::mutex mutex; /* guards the rest; held while device memory is open */
     std::map<char *, allocation> allocations;
     std::map<char *, size_t> pinned; /* of the host's */
-    size_t taken;
+    size_t taken, registered;
 } memory;
 
 static bool may_allocate();
@@ -158,6 +158,31 @@ cudaError_t cudaFreeHost(void *begin)
     std::lock_guard<std::mutex> lock(memory.mutex);
     memory.pinned.erase((char *)begin);
     free(begin);
+    return cudaSuccess;
+}
+
+/* ROOST_EMULATED_PINNED: no more bytes than that, when a test pretends that there is a limit. */
+cudaError_t cudaHostRegister(void *begin, size_t bytes, unsigned)
+{
+    std::lock_guard<std::mutex> lock(memory.mutex);
+    const char *most = getenv("ROOST_EMULATED_PINNED");
+    if (memory.pinned.count((char *)begin))
+        return cudaErrorInvalidValue;
+    if (most && memory.registered + bytes > strtoull(most, NULL, 10))
+        return cudaErrorMemoryAllocation;
+    memory.pinned[(char *)begin] = bytes;
+    memory.registered += bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *begin)
+{
+    std::lock_guard<std::mutex> lock(memory.mutex);
+    auto found = memory.pinned.find((char *)begin);
+    if (found == memory.pinned.end())
+        return cudaErrorInvalidValue;
+    memory.registered -= found->second;
+    memory.pinned.erase(found);
     return cudaSuccess;
 }
 
