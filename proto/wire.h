@@ -498,6 +498,13 @@ struct cut_name {
     uint64_t version;
 };
 
+/* A cut that is recorded, and the oldest that its coordinator may still go back to; generation 0: not
+ * known. */
+struct recorded_cut {
+    uint64_t generation, version;
+    struct cut_name oldest;
+};
+
 /* A chunk's part of a seal. */
 struct chunk_seal {
     uint32_t chunk;
@@ -630,7 +637,7 @@ struct server_report {
 enum server_command_kind {
     SERVER_PREPARE = 1, /* own these chunks in this generation, new ones or those of a cut */
     SERVER_COMMIT,
-    SERVER_RECORDED,   /* this cut is recorded: delete older ones beyond `keep` (P9) */
+    SERVER_RECORDED,   /* a cut is recorded: delete what nobody goes back to (P9) */
     SERVER_END,        /* the run is over: forget it */
     SERVER_LEAVE,      /* no one needs the server any more: it may end (P11) */
     SERVER_ENDED,      /* these members are none any more */
@@ -667,7 +674,7 @@ struct server_command {
             const struct chunk_range *ranges;
         } prepare;
         struct commit commit;
-        struct cut_name recorded;
+        struct recorded_cut recorded;
         struct {
             uint64_t generation;
             uint64_t step; /* the newest that they may have tickets of */

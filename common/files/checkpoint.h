@@ -126,6 +126,11 @@ enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_di
 enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
                           uint32_t keep, struct reason *reason) MUST_USE;
 
+/* The same, but what is older than `oldest` goes: who may go back to that one knows better than the
+ * folder, in which are damaged cuts that nobody goes back to, and such as were never recorded for good. */
+enum err checkpoint_prune_older(const char *checkpoint_dir, struct checkpoint_name recorded,
+                                struct checkpoint_name oldest, struct reason *reason) MUST_USE;
+
 /* ---- going back ---- */
 
 /* An operator chooses an older recorded cut, the run not going on: a file `restore` beside the

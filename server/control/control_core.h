@@ -50,6 +50,7 @@ struct control {
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
     char stop[COORDINATOR_TEXT_BYTES];
     struct control_search search;
+    struct cut_name oldest; /* of the cuts that the store remembers, when the newest was recorded */
     struct whole_cut whole; /* for an operator who resumes a run that the store does not know */
     enum err failed;
 };

@@ -64,8 +64,9 @@ static enum err store_cut(struct control *control, const struct cut_record *cut,
         memcpy(record->manifests[i].bytes, cut->servers[i].digest, WIRE_DIGEST_BYTES);
     TRY(record_sync(&control->record, reason));
     TRY(order_log_sync(&control->order, reason));
-    return store_put_cut(control->config.store, control->term, run->stored.run, cut,
-                         run->spec.checkpoint.keep, &beside, reason);
+    TRY(store_put_cut(control->config.store, control->term, run->stored.run, cut,
+                      run->spec.checkpoint.keep, &beside, reason));
+    return store_oldest_cut(control->config.store, run->stored.run, &control->oldest, reason);
 }
 
 static enum err carry_out_cut(struct control *control, uint64_t now_ns, const struct effect *effect,
@@ -335,14 +336,17 @@ static void watch_state(struct control *control, uint64_t now_ns, enum run_state
 static void pass_command(struct control *control, uint64_t link,
                          const struct server_command *command)
 {
+    struct server_command told = *command;
     const struct connection *server = connections_server(&control->connections, link);
     check(command->term == control->term); /* P7: the one that is stored */
     check(command->kind != SERVER_COMMIT || command->commit.term == command->term);
     check(command->kind == SERVER_COMMIT || command->move_count == 0); /* P11 */
+    if (told.kind == SERVER_RECORDED)
+        told.recorded.oldest = control->oldest;
     if (link == control->local_link)
-        shards_command(control->config.shards, command);
+        shards_command(control->config.shards, &told);
     else if (server != NULL) /* otherwise the end of its stream is under way to the core */
-        connections_command(server, command);
+        connections_command(server, &told);
 }
 
 static void expel(struct control *control, uint64_t member)

@@ -202,7 +202,8 @@ static void cut_recorded(struct coordinator *coordinator)
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server != NULL && server->link != 0)
-            send_command(coordinator, server, SERVER_RECORDED)->recorded = run->cuts.newest.name;
+            send_command(coordinator, server, SERVER_RECORDED)->recorded = (struct recorded_cut){
+                run->cuts.newest.name.generation, run->cuts.newest.name.version, {0}};
     }
     if (run->moves.change == CHANGE_BEGUN)
         moves_changed(coordinator);

@@ -24,7 +24,7 @@ enum cut_item_kind { ITEM_CHUNK, ITEM_PREPARE, ITEM_PRUNE };
 struct cut_item {
     enum cut_item_kind kind;
     struct prepared *run;
-    struct cut_name recorded;
+    struct recorded_cut recorded;
     uint32_t thread;
     struct shard_effect snapshot;
 };
@@ -180,14 +180,18 @@ static void handle_prepare(struct cut_writer *writer, struct prepared *take_run)
     writer->run = take_run;
 }
 
-static void handle_prune(struct cut_writer *writer, struct cut_name cut)
+static void handle_prune(struct cut_writer *writer, const struct recorded_cut *cut)
 {
-    struct checkpoint_name recorded = {cut.generation, cut.version};
+    struct checkpoint_name recorded = {cut->generation, cut->version};
+    struct checkpoint_name oldest = {cut->oldest.generation, cut->oldest.version};
     struct reason reason;
     if (writer->run == NULL)
         return;
-    enum err err = checkpoint_prune(writer->run->checkpoint_dir, recorded,
-                                    writer->run->spec.checkpoint.keep, &reason);
+    enum err err =
+        oldest.generation > 0
+            ? checkpoint_prune_older(writer->run->checkpoint_dir, recorded, oldest, &reason)
+            : checkpoint_prune(writer->run->checkpoint_dir, recorded,
+                               writer->run->spec.checkpoint.keep, &reason);
     /* Another server may have removed the same folder meanwhile. */
     if (err != ERR_OK && err != ERR_NOT_FOUND)
         log_warning(writer->config.logger, "old checkpoints not removed",
@@ -209,7 +213,7 @@ static void write_cuts(void *argument)
             else if (items[i].kind == ITEM_PREPARE)
                 handle_prepare(writer, items[i].run);
             else
-                handle_prune(writer, items[i].recorded);
+                handle_prune(writer, &items[i].recorded);
         }
     }
     handle_prepare(writer, NULL);
@@ -281,7 +285,7 @@ void cut_writer_add(struct cut_writer *writer, uint32_t thread,
               log_text("err", err_name(err)), log_text("next", "the next checkpoint"));
 }
 
-enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded)
+enum err cut_writer_prune(struct cut_writer *writer, struct recorded_cut recorded)
 {
     struct cut_item item = {.kind = ITEM_PRUNE, .recorded = recorded};
     return inbox_post(writer->inbox, &item);

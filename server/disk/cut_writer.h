@@ -46,8 +46,9 @@ enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run) MUS
  * the log has a line about it. */
 void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot);
-/* That cut is recorded: older ones beyond the spec's `keep` go. Any thread. ERR_BUSY: nothing was
+/* That cut is recorded: what is older than its `oldest` goes, or, without that, than the newest that
+ * the spec's `keep` wants. Any thread. ERR_BUSY: nothing was
  * done; the next call removes them. */
-enum err cut_writer_prune(struct cut_writer *writer, struct cut_name recorded) MUST_USE;
+enum err cut_writer_prune(struct cut_writer *writer, struct recorded_cut recorded) MUST_USE;
 
 #endif

@@ -100,6 +100,9 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
 /* The recorded cuts that are remembered, the newest first, `max` at most. */
 enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *ret_cuts,
                         uint32_t max, uint32_t *ret_count, struct reason *reason) MUST_USE;
+/* The oldest of them: an older one's files nobody needs. ERR_NOT_FOUND: there is none. */
+enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *ret_name,
+                          struct reason *reason) MUST_USE;
 /* A member of the run was expelled; of older ones the newest CONVICTIONS_MAX - 1 are remembered,
  * and are in the run's past. Once more the same: fine. */
 enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,

@@ -679,6 +679,24 @@ enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *re
     return ERR_OK;
 }
 
+enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *ret_name,
+                          struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(prepare_statement(store,
+                          "SELECT generation, version FROM cuts WHERE run = ?"
+                          " ORDER BY generation, version LIMIT 1",
+                          (struct value[]){uint_value(run), {0}}, &statement, reason));
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_DONE)
+        return reason_set(reason, ERR_NOT_FOUND, "%s: the run has no checkpoint", store->path);
+    if (code != SQLITE_ROW)
+        return failed(store, "read the checkpoints", code, reason);
+    *ret_name = (struct cut_name){(uint64_t)sqlite3_column_int64(statement, 0),
+                                  (uint64_t)sqlite3_column_int64(statement, 1)};
+    return ERR_OK;
+}
+
 enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, struct cut_name newest,
                            struct reason *reason)
 {

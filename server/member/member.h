@@ -38,7 +38,7 @@ enum member_effect_kind {
     MEMBER_COMMIT,         /* give the command to every thread; member_moves_lost() when a command
                              with moves does not reach them */
     MEMBER_JOURNAL_CUT,    /* async: the journal begins a segment at `version` */
-    MEMBER_PRUNE,          /* `recorded` is recorded: older cuts beyond `keep` may go */
+    MEMBER_PRUNE,          /* `recorded` is: cuts that nobody goes back to may go */
     MEMBER_JOURNAL_PRUNE,  /* async: so may what the journal has before `recorded` */
     MEMBER_ADMIT,          /* members are judged by `admit` from now on */
     MEMBER_ENDED,          /* so are those that the command names: they are none any more */
@@ -53,7 +53,7 @@ struct member_effect {
     union {
         struct server_report report; /* what it points to is borrowed until the next command */
         uint64_t version;
-        struct cut_name recorded;
+        struct recorded_cut recorded;
         uint64_t generation;
         struct admission_term admit;
     };

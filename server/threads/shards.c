@@ -89,6 +89,12 @@ static void decide(struct shards *shards, const struct commit *commit)
 static void prepare_threads(struct shards *shards, const struct server_command *command);
 static void commit_threads(struct shards *shards, const struct server_command *command);
 
+static void prune_journal(struct shards *shards, const struct recorded_cut *cut)
+{
+    const struct cut_name name = {cut->generation, cut->version};
+    not_pruned(shards, order_writer_recorded(shards->order_writer, name));
+}
+
 /* Carries the effects of one event out, from first to last. `command` is the event, when it was one
  * of the coordinator's. The mutex is not held: reports go out without it. */
 static void carry_out_member(struct shards *shards, const struct member_effects *effects,
@@ -117,7 +123,7 @@ static void carry_out_member(struct shards *shards, const struct member_effects 
             not_pruned(shards, cut_writer_prune(shards->cut_writer, effect->recorded));
             break;
         case MEMBER_JOURNAL_PRUNE:
-            not_pruned(shards, order_writer_recorded(shards->order_writer, effect->recorded));
+            prune_journal(shards, &effect->recorded);
             break;
         case MEMBER_ADMIT:
             admit(shards, &effect->admit);

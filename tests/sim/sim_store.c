@@ -296,6 +296,17 @@ enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *re
     return ERR_OK;
 }
 
+enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *ret_name,
+                          struct reason *reason)
+{
+    const struct sim_store *facts = &world.sim->store;
+    (void)store, (void)run;
+    if (facts->cut_count == 0)
+        return reason_set(reason, ERR_NOT_FOUND, "no checkpoint");
+    *ret_name = facts->cuts[facts->cut_count - 1].name;
+    return ERR_OK;
+}
+
 enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, struct cut_name newest,
                            struct reason *reason)
 {

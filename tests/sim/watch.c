@@ -778,8 +778,8 @@ REAL(enum err, model_init, struct model *ret_model, const struct spec_model *set
 REAL(bool, kernels_new, const struct kernels_options *options, const struct kernels **ret_kernels,
      char *reason, size_t reason_bytes);
 REAL(void, kernels_free, const struct kernels *kernels);
-REAL(enum err, checkpoint_prune, const char *checkpoint_dir, struct checkpoint_name recorded,
-     uint32_t keep, struct reason *reason);
+REAL(enum err, checkpoint_prune_older, const char *checkpoint_dir, struct checkpoint_name recorded,
+     struct checkpoint_name oldest, struct reason *reason);
 
 /* Of a thread that is no shard's: the main one. */
 void __wrap_holdings_prepare(struct holdings *holdings, const struct server_command *command)
@@ -835,29 +835,34 @@ void __wrap_kernels_free(const struct kernels *kernels)
         __real_kernels_free(kernels);
 }
 
-/* How many cuts are recorded on the disk, and whole for all that is known there. */
-static uint32_t recorded_count(const struct sim *sim)
+/* How many of the cuts that the store remembers are recorded on the disk. */
+static uint32_t remembered_count(const struct sim *sim)
 {
-    static const char record[] = "/cut.json";
     uint32_t count = 0;
-    for (size_t i = 0; i < sim->disks.count; i++) {
-        const char *path = sim->disks.files[i]->path;
-        size_t bytes = path != NULL ? strlen(path) : 0;
-        count += bytes > strlen(record) && strcmp(path + bytes - strlen(record), record) == 0;
+    for (uint32_t i = 0; i < sim->store.cut_count; i++) {
+        const struct cut_name cut = sim->store.cuts[i].name;
+        const struct checkpoint_name name = {cut.generation, cut.version};
+        struct checkpoint_path folder;
+        char path[sizeof folder.text + sizeof "/cut.json"];
+        check(checkpoint_folder(SIM_CHECKPOINTS, name, &folder) == ERR_OK);
+        snprintf(path, sizeof path, "%s/cut.json", folder.text);
+        for (size_t f = 0; f < sim->disks.count; f++)
+            count +=
+                sim->disks.files[f]->path != NULL && strcmp(sim->disks.files[f]->path, path) == 0;
     }
     return count;
 }
 
-enum err __wrap_checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name recorded,
-                                 uint32_t keep, struct reason *reason)
+/* 10: a rewind may go to any of them. */
+enum err __wrap_checkpoint_prune_older(const char *checkpoint_dir, struct checkpoint_name recorded,
+                                       struct checkpoint_name oldest, struct reason *reason)
 {
     struct sim *sim = world.sim;
-    uint32_t before = recorded_count(sim), wanted = sim->scenario.spec.checkpoint.keep;
-    enum err err = __real_checkpoint_prune(checkpoint_dir, recorded, keep, reason);
-    uint32_t after = recorded_count(sim);
-    if (life_acts() && after < before && after < wanted)
-        sim_violated(sim, 10, "%u cuts are left of %u, and %u are to be kept", after, before,
-                     wanted);
+    uint32_t before = remembered_count(sim);
+    enum err err = __real_checkpoint_prune_older(checkpoint_dir, recorded, oldest, reason);
+    uint32_t after = remembered_count(sim);
+    if (life_acts() && after < before)
+        sim_violated(sim, 10, "of %u cuts that the store remembers %u are left", before, after);
     mutate_pruned(world.sim, checkpoint_dir, recorded);
     return err;
 }

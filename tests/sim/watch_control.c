@@ -729,7 +729,8 @@ void __wrap_shards_command(struct shards *shards, const struct server_command *c
             command->prepare.generation > server->newest.prepare.generation)
             server->newest = *command;
         if (obeyed && command->kind == SERVER_RECORDED)
-            server->journals.recorded = command->recorded;
+            server->journals.recorded =
+                (struct cut_name){command->recorded.generation, command->recorded.version};
     }
     __real_shards_command(shards, command);
 }

@@ -367,6 +367,31 @@ TEST_F(old_cuts_and_leftovers_are_pruned, cut)
     assert_true(is_there(f, newest));
 }
 
+/* A damaged cut that was gone back from, and one whose coordinator died before the store knew, are
+ * recorded in the folder as well. */
+TEST_F(what_somebody_may_go_back_to_is_not_pruned, cut)
+{
+    const struct checkpoint_name older = {1, 0}, oldest = {1, 2}, damaged = {1, 3},
+                                 leftover = {5, 3}, newest = {6, 3}, writing = {6, 4};
+    write_cut(f, older, true);
+    write_cut(f, oldest, true);
+    write_cut(f, damaged, true);
+    write_cut(f, leftover, false);
+    write_cut(f, newest, true);
+    write_cut(f, writing, false);
+    assert_int_equal(checkpoint_prune_older(f->dir, newest, oldest, &f->reason), ERR_OK);
+    assert_false(is_there(f, older));
+    assert_true(is_there(f, oldest));
+    assert_true(is_there(f, damaged));
+    assert_false(is_there(f, leftover));
+    assert_true(is_there(f, newest));
+    assert_true(is_there(f, writing));
+    assert_int_equal(checkpoint_prune_older(f->dir, newest, newest, &f->reason), ERR_OK);
+    assert_false(is_there(f, oldest));
+    assert_false(is_there(f, damaged));
+    assert_true(is_there(f, newest));
+}
+
 /* Its cut.json is there, but the coordinator may die before the store knows. */
 TEST_F(a_cut_newer_than_the_recorded_one_takes_nobodys_place, cut)
 {
@@ -415,6 +440,7 @@ TEST_F(a_damaged_cut_takes_no_whole_ones_place, cut)
     write_cut(f, newest, true);
     spoil(f, newest, 0);
     assert_int_equal(checkpoint_prune(f->dir, newest, 1, &f->reason), ERR_CORRUPT);
+    assert_int_equal(checkpoint_prune_older(f->dir, newest, newest, &f->reason), ERR_CORRUPT);
     assert_true(is_there(f, older));
     spoil(f, newest, 0);
     assert_int_equal(checkpoint_prune(f->dir, newest, 1, &f->reason), ERR_OK);

@@ -326,10 +326,12 @@ TEST_F(damaged_cuts_are_forgotten_and_the_next_one_is_the_newest, store)
 {
     struct cut_record cuts[4];
     struct coordinator_past past;
+    struct cut_name oldest;
     uint32_t count;
     uint64_t run = add_run(f, "a");
     assert_int_equal(store_get_cuts(f->store, run, cuts, 4, &count, NULL), ERR_OK);
     assert_int_equal(count, 0);
+    assert_int_equal(store_oldest_cut(f->store, run, &oldest, NULL), ERR_NOT_FOUND);
     for (uint64_t version = 1; version <= 3; version++) {
         struct cut_record cut = cut_of(version, 10 * version);
         assert_int_equal(store_put_cut(f->store, f->term, run, &cut, 3, NULL, NULL), ERR_OK);
@@ -343,6 +345,9 @@ TEST_F(damaged_cuts_are_forgotten_and_the_next_one_is_the_newest, store)
     assert_int_equal(store_forget_cuts(f->store, f->term, run, cuts[1].name, NULL), ERR_OK);
     assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
     assert_int_equal(past.cut.name.version, 20);
+    assert_int_equal(store_oldest_cut(f->store, run, &oldest, NULL), ERR_OK);
+    assert_int_equal(oldest.generation, 1);
+    assert_int_equal(oldest.version, 10);
     assert_int_equal(past.cut.counters.samples, 160);
 }
 
