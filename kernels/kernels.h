@@ -170,6 +170,10 @@ struct kernels {
      * is one. The caller does not wait. */
     void (*after)(const struct kernels *k, const struct kernels *other, uint32_t number);
 
+    /* -- NULL on a CPU, like all up to linear_* ------------------------------------------------ */
+    /* Of the device, which work at the same time. */
+    uint32_t (*multiprocessors)(const struct kernels *k);
+
     /* -- graphs: NULL where there are none (CPU) ---------------------------------------------- */
     /* What `work` gives this table, kept instead of done. It must be given on the caller's thread,
      * and not wait, allocate, mark or fill the host's memory. NULL: it did, or the device cannot

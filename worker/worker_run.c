@@ -6,6 +6,7 @@
 #include "common/scoped.h"
 #include "common/settings/options.h"
 #include "common/shared/shared_pool.h"
+#include "worker/filling.h"
 #include "worker/fingerprint.h"
 #include "worker/plan.h"
 
@@ -139,6 +140,18 @@ static enum err check_mesh(const struct worker_run *run, struct reason *reason)
                : err;
 }
 
+static void warn_of_few_samples(const struct worker_run *run, const struct logger *logger)
+{
+    const struct kernels *k = run->kernels;
+    uint32_t samples = run->spec.train.microbatch;
+    double share =
+        k->multiprocessors == NULL ? 1 : filling_share(&run->model, samples, k->multiprocessors(k));
+    if (share < 0.5)
+        log_warning(logger, "products fill less than half of the device",
+                    log_uint("percent", (uint64_t)(100 * share)), log_uint("microbatch", samples),
+                    log_text("next", "go on; a larger train.microbatch is faster"));
+}
+
 static enum err open_all(const struct describe_reply *description,
                          const struct worker_run_options *options, struct worker_run *run,
                          struct reason *reason)
@@ -158,6 +171,7 @@ static enum err open_all(const struct describe_reply *description,
                                               .train = &run->spec.train,
                                               .held_out = description->validation_samples};
     TRY(fingerprint_probe(&probe, &run->fingerprint, reason));
+    warn_of_few_samples(run, options->logger);
     if (!has_places(run))
         TRY(open_executors(run, &(struct place){0}, reason));
     for (uint32_t stage = 0; stage < run->mesh.places; stage++)

@@ -177,6 +177,11 @@ static const char *device_synchronize(SELF)
     return __atomic_load_n(&failure->failed, __ATOMIC_ACQUIRE) ? failure->text : NULL;
 }
 
+static uint32_t device_multiprocessors(SELF)
+{
+    return k->state->multiprocessors;
+}
+
 static void stream_mark(SELF, uint32_t number)
 {
     cuda_ok(k, cudaEventRecord(k->state->marks[number % KERNELS_MARKS], k->state->stream), "mark");
@@ -327,6 +332,7 @@ static void fill_table(struct kernels *k)
     k->numerics = gemm_numerics(k->state->gemm);
     k->mark = stream_mark;
     k->after = stream_after;
+    k->multiprocessors = device_multiprocessors;
     k->graph_new = graph_new;
     k->graph_run = graph_run;
     k->graph_free = graph_free;
@@ -388,6 +394,7 @@ static bool open_device(const struct kernels_options *options, const cudaDeviceP
 {
     struct kernels_state *state = k->state;
     state->bf16 = options->compute == KERNELS_COMPUTE_BF16;
+    state->multiprocessors = (uint32_t)device->multiProcessorCount;
     state->groups = device->major == 9 && device->minor == 0;
     snprintf(state->name, sizeof state->name, "CUDA, %s, %zu MiB", device->name,
              device->totalGlobalMem >> 20);

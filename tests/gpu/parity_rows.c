@@ -57,7 +57,7 @@ PARITY(embedding_has_the_cpus_bits)
     embedding_at(*state, 2, 1100, 3, 40);
     embedding_at(*state, 3, 701, 8, 3); /* more rows of a token than are kept at once */
     embedding_at(*state, 11, 100, 24, 1);
-    embedding_at(*state, 1, 8000, 1, 1100000); /* more chunks than there is room to count in */
+    embedding_at(*state, 1, 32000, 1, 300000); /* more chunks than there is room to count in */
 }
 
 /* -- layernorm --------------------------------------------------------------------------------- */

@@ -937,11 +937,14 @@ cudaError_t cudaGetDeviceCount(int *count)
     return cudaSuccess;
 }
 
-/* ROOST_EMULATED_CAPABILITY, when a test pretends that it is an older one. */
+/* ROOST_EMULATED_CAPABILITY, when a test pretends that it is an older one; ROOST_EMULATED_PROCESSORS,
+ * that it is a large one. */
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret_device, int)
 {
     const char *capability = getenv("ROOST_EMULATED_CAPABILITY");
+    const char *processors = getenv("ROOST_EMULATED_PROCESSORS");
     int number = capability ? atoi(capability) : 90;
-    *ret_device = {"emulated GPU", memory_total(), number / 10, number % 10, 1};
+    *ret_device = {"emulated GPU", memory_total(), number / 10, number % 10,
+                   processors ? atoi(processors) : 1};
     return cudaSuccess;
 }
