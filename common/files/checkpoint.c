@@ -388,14 +388,13 @@ enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name rec
 enum err checkpoint_prune_older(const char *checkpoint_dir, struct checkpoint_name recorded,
                                 struct checkpoint_name oldest, struct reason *reason)
 {
-    check(!is_newer(oldest, recorded));
     TRY(judge_recorded(checkpoint_dir, recorded, reason));
     scoped(free_scoped) struct found *found = NULL;
     size_t count;
     TRY(find_all(checkpoint_dir, &found, &count, reason));
     for (size_t i = 0; i < count; i++)
-        if (is_newer(oldest, found[i].name) ||
-            (!found[i].recorded && is_newer(recorded, found[i].name)))
+        if (is_newer(recorded, found[i].name) &&
+            (!found[i].recorded || is_newer(oldest, found[i].name)))
             TRY(remove_cut(checkpoint_dir, found[i].name, reason));
     return ERR_OK;
 }

@@ -127,7 +127,8 @@ enum err checkpoint_prune(const char *checkpoint_dir, struct checkpoint_name rec
                           uint32_t keep, struct reason *reason) MUST_USE;
 
 /* The same, but what is older than `oldest` goes: who may go back to that one knows better than the
- * folder, in which are damaged cuts that nobody goes back to, and such as were never recorded for good. */
+ * folder, in which are damaged cuts that nobody goes back to, and such as were never recorded for good.
+ * Whatever a peer calls the oldest, `recorded` and what is newer stay. */
 enum err checkpoint_prune_older(const char *checkpoint_dir, struct checkpoint_name recorded,
                                 struct checkpoint_name oldest, struct reason *reason) MUST_USE;
 

@@ -39,8 +39,8 @@ struct failure {
     char text[256];
 };
 
-/* Copies take the slots in turn. Of one that comes from the device `to` is where its bytes belong
- * when it has arrived, unless they are there already. */
+/* Copies take the slots in turn. `pending` has for each where its bytes belong on the host, until
+ * they were put there; NULL: nowhere, they go to the device. */
 struct ring {
     char *memory; /* pinned, on the host */
     cudaEvent_t copied[RING_SLOTS];

@@ -386,7 +386,7 @@ TEST_F(what_somebody_may_go_back_to_is_not_pruned, cut)
     assert_false(is_there(f, leftover));
     assert_true(is_there(f, newest));
     assert_true(is_there(f, writing));
-    assert_int_equal(checkpoint_prune_older(f->dir, newest, newest, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_prune_older(f->dir, newest, writing, &f->reason), ERR_OK);
     assert_false(is_there(f, oldest));
     assert_false(is_there(f, damaged));
     assert_true(is_there(f, newest));
