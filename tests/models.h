@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-/* With a context of 8 where a model has one, and for eight tensor ranks, unless the settings
- * say. */
+/* With a context of 8 where a model has one, and for eight tensor ranks, so that chunks are small and
+ * narrow, unless the settings say. */
 static inline struct model model_of(struct spec_model settings)
 {
     struct model model;
     if (settings.tensor_max == 0)
-        settings.tensor_max = SPEC_TENSOR_MAX;
+        settings.tensor_max = 8;
     if (settings.context == 0 && settings.kind != SPEC_MLP)
         settings.context = 8;
     check(model_init(&model, &settings, NULL) == ERR_OK);

@@ -95,7 +95,7 @@ static uint32_t split_pieces(const struct model *model, const struct model_param
     uint32_t length = parameter->split == MODEL_SPLIT_ROWS ? parameter->rows : parameter->cols;
     uint32_t splits =
         parameter->split_heads != 0 ? parameter->split_heads : length / parameter->split_groups;
-    return power_of_two_dividing(splits, model->settings.tensor_max);
+    return power_of_two_dividing(splits, spec_tensor_max(&model->settings));
 }
 
 /* Of the parameters that are first used there. */
@@ -140,7 +140,7 @@ static struct grid grid_of(const struct model *model, const struct model_paramet
 {
     struct grid grid = {{parameter->rows, 1, 1}, {parameter->cols, 1, 1}};
     if (parameter->cut_for_meshes) {
-        uint32_t other = parameter->dims == 2 && model->settings.tensor_max > 1 ? 2 : 1;
+        uint32_t other = parameter->dims == 2 && spec_tensor_max(&model->settings) > 1 ? 2 : 1;
         uint32_t pieces = parameter->split_groups * parameter->split_pieces;
         if (parameter->split == MODEL_SPLIT_ROWS)
             grid.rows.pieces = pieces;
@@ -187,7 +187,7 @@ static enum err cut(struct model *model, struct reason *reason)
             return reason_set(reason, ERR_INVALID,
                               "the model's grid has more than %d chunks; a smaller "
                               "model.tensor_max (now %u) makes fewer",
-                              MODEL_CHUNKS_MAX, model->settings.tensor_max);
+                              MODEL_CHUNKS_MAX, spec_tensor_max(&model->settings));
     }
     model->chunks_count = (uint32_t)count;
     model->chunks = calloc(count, sizeof *model->chunks);

@@ -17,16 +17,17 @@
  * tables (common/model/kind.h); docs/add-a-model.md is the way to a new one.
  *
  * The grid. Each parameter is cut by row boundaries × column boundaries into
- * blocks of at most MODEL_CHUNK_WEIGHTS_MAX weights, a function of the model and tensor_max only:
+ * blocks of at most MODEL_CHUNK_WEIGHTS_MAX weights, a function of the model and of the largest
+ * tensor degree, spec_tensor_max(), alone:
  *  1. The dim that 1-D tensor parallelism splits (rows of what a block's first linears make, of the
  *     token embedding and of an mlp's odd linears, with their biases; columns of a block's linears
  *     that add to the residual and of an mlp's even linears) is cut in p equal pieces, p the
- *     largest power of two ≤ tensor_max that divides it. Where heads split it, the dim is
+ *     largest power of two ≤ that degree which divides it. Where heads split it, the dim is
  *     (groups, heads, head size), and p divides the heads in each of the groups: c_attn's rows are
  *     (3, heads, ·) for q, k and v, c_proj's columns (1, heads, ·), a llama's qkv_proj
  *     (heads / kv_heads + 2, kv_heads, ·).
  *  2. A matrix's other dim (of wpe: the columns) is cut in 2 when even (2-D and 3-D meshes,
- *     q² ≤ 8), if tensor_max > 1. Vectors that 1. does not cut stay whole: meshes replicate them.
+ *     q² ≤ 8), if that degree is more than 1. Vectors that 1. does not cut stay whole: meshes replicate them.
  *  3. A unit of fewer than MODEL_UNIT_CUT_MIN weights is not cut by 1. and 2.: meshes replicate it
  *     as a whole. wte counts in unit 0.
  *  4. Pieces still too large are cut further in rows of equal number (within one); where a single

@@ -66,6 +66,7 @@ enum {
     MICROBATCH_DEFAULT = 8,
     LOCAL_STEPS_MAX = 1 << 16,
     STAGES_MAX = 64,
+    PIECES_MAX = 64,
     STALENESS_MAX = 32, /* readable versions that a server keeps of each chunk */
     WINDOW_MAX = 1 << 16,
     WINDOW_STEPS = 4,
@@ -116,8 +117,9 @@ static const struct config_field fields[] = {
      .count_max = SPEC_SIZES_MAX, .count_offset = offsetof(struct spec, model.sizes_count), MLP},
     {"model.activation", "between the linears", CONFIG_NAME,
      ROW(model, activation, REFUSED), .names = activations, .initial = "relu", MLP},
-    {"model.tensor_max", "largest tensor degree that the grid of chunks admits; a power of two",
-     CONFIG_U32, ROW(model, tensor_max, REFUSED), .min = 1, .max = 64, .initial = "8"},
+    {"model.tensor_max", "largest tensor degree that the grid of chunks admits, a power of two: more "
+     "is for a run whose train.pieces is to grow later; 0: train.pieces, and a stored run's own",
+     CONFIG_U32, ROW(model, tensor_max, REFUSED), .max = PIECES_MAX, .initial = "0"},
 
     {"data.kind", "bytes of text files, token files (llm.c, nanoGPT), or the spiral set",
      CONFIG_NAME, ROW(data, kind, REFUSED), .names = data_kinds, .initial = "text"},
@@ -149,7 +151,7 @@ static const struct config_field fields[] = {
      "could split, a power of two that divides its heads (and its heads of keys and values) or its "
      "width; sums over them are taken in one order, so that any tensor degree that divides it would "
      "give the same weights", CONFIG_U32,
-     ROW(model, pieces, DIGEST), .min = 1, .max = 64, .initial = "1", .late = true},
+     ROW(model, pieces, DIGEST), .min = 1, .max = PIECES_MAX, .initial = "1", .late = true},
     {"train.tensor_norms", "split: norms' gradients are summed over as many ranges of a microbatch's "
      "tokens as there are pieces, in one order; of what lies between the split layers each of the "
      "mesh.tensor workers then keeps and computes its own ranges alone", CONFIG_NAME,
@@ -524,7 +526,7 @@ static enum err check_model(struct draft *draft)
     static uint64_t (*const weights_of[])(const struct spec_model *) = {
         [SPEC_GPT] = gpt_weights, [SPEC_MLP] = mlp_weights, [SPEC_LLAMA] = llama_weights};
     const struct spec_model *model = &draft->spec.model;
-    if (!is_power_of_two(model->tensor_max))
+    if (model->tensor_max != 0 && !is_power_of_two(model->tensor_max))
         return COMPLAIN(draft, "model.tensor_max", NULL, "model.tensor_max must be a power of two");
     bool tokens = reads_tokens(model);
     if (tokens)
@@ -551,7 +553,7 @@ static uint32_t most_dividing(uint32_t number, uint32_t most)
 static uint32_t pieces_most(const struct spec_model *model)
 {
     enum { UNIT_CUT_MIN = 16384 }; /* MODEL_UNIT_CUT_MIN */
-    uint32_t most = model->tensor_max;
+    uint32_t most = model->tensor_max != 0 ? model->tensor_max : PIECES_MAX;
     if (model->kind == SPEC_GPT)
         most = most_dividing(model->heads, most);
     if (model->kind == SPEC_LLAMA)
@@ -569,13 +571,15 @@ static enum err check_pieces(struct draft *draft)
     const char *what = model->kind == SPEC_GPT     ? "model.heads"
                        : model->kind == SPEC_LLAMA ? "model.kv_heads and model.hidden"
                                                    : "what model.layers split";
+    char limit[48] = "";
     while (nearest < most && 3 * nearest <= 2 * model->pieces)
         nearest *= 2;
+    if (model->tensor_max != 0)
+        snprintf(limit, sizeof limit, ", at most model.tensor_max (%u)", model->tensor_max);
     if (!is_power_of_two(model->pieces) || model->pieces > most)
         return COMPLAIN(draft, "train.pieces", NULL,
-                        "train.pieces (%u) must be a power of two that divides %s, at most "
-                        "model.tensor_max (%u); %u works",
-                        model->pieces, what, model->tensor_max, nearest);
+                        "train.pieces (%u) must be a power of two that divides %s%s; %u works",
+                        model->pieces, what, limit, nearest);
     return ERR_OK;
 }
 

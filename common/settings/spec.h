@@ -17,7 +17,6 @@
 #define SPEC_PATH_BYTES 512
 #define SPEC_CORE_BYTES 24
 #define SPEC_ROWS_BYTES 32768 /* of a program that a user wrote */
-#define SPEC_TENSOR_MAX 8     /* the default of model.tensor_max */
 #define SPEC_PLACE_LEASES_MAX 8
 
 enum spec_model_kind { SPEC_GPT, SPEC_MLP, SPEC_LLAMA };
@@ -47,7 +46,7 @@ struct spec_model {
     uint32_t sizes_count;
     uint32_t sizes[SPEC_SIZES_MAX];
     enum spec_activation activation; /* between an mlp's linears */
-    uint32_t tensor_max;             /* largest tensor degree the grid admits; a power of two */
+    uint32_t tensor_max;             /* 0: as many as pieces; spec_tensor_max() */
     uint32_t pieces;       /* train.pieces: products that a split layer is computed by; 0 is 1 */
     enum spec_norms norms; /* train.tensor_norms; SPLIT: gpt, llama, pieces divide context */
 };
@@ -231,6 +230,12 @@ enum err spec_compare_for_resume(const struct spec *stored, const struct spec *w
                                  struct spec_changes *ret_changes, struct reason *reason) MUST_USE;
 
 /* Derived numbers. */
+/* The largest tensor degree that the grid of chunks admits; a power of two. */
+static inline uint32_t spec_tensor_max(const struct spec_model *model)
+{
+    uint32_t pieces = model->pieces > 0 ? model->pieces : 1;
+    return model->tensor_max > 0 ? model->tensor_max : pieces;
+}
 static inline uint32_t spec_mesh_ranks(const struct spec_mesh *mesh)
 {
     return mesh->ranks > 1 ? mesh->ranks : 1;

@@ -261,6 +261,7 @@ static enum err compare(const char *stored_text, const char *wanted_text, struct
                    "the stored spec", NULL, &stored, reason));
     TRY(spec_parse((struct slice){(const uint8_t *)wanted_text, strlen(wanted_text)},
                    "the run's spec", NULL, &wanted, reason));
+    stored.model.tensor_max = spec_tensor_max(&stored.model);
     TRY(spec_compare_for_resume(&stored, &wanted, changes, reason));
     for (uint32_t i = 0; i < changes->count; i++) {
         bool other_bits = changes->changes[i].verdict == SPEC_RESUME_DIGEST;
@@ -292,8 +293,24 @@ static void take_program(struct spec_mesh *wanted, const struct spec_mesh *store
         wanted->stages = stored->stages;
 }
 
-/* The request's spec with `auto` made one core type for all workers and every resume: the stored
- * run's, or this machine's. Empty when the request has none. */
+/* The chunks are a stored run's; else for as many ranks as there are pieces. */
+static enum err pin_grid(struct spec_model *wanted, const struct spec_model *stored,
+                         struct reason *reason)
+{
+    if (wanted->tensor_max != 0)
+        return ERR_OK;
+    wanted->tensor_max = spec_tensor_max(stored != NULL ? stored : wanted);
+    return wanted->pieces <= wanted->tensor_max
+               ? ERR_OK
+               : reason_set(reason, ERR_SPEC_DIFFERS,
+                            "the stored run cannot be continued with train.pieces: %u; its "
+                            "model.tensor_max is %u",
+                            wanted->pieces, wanted->tensor_max);
+}
+
+/* The request's spec with what it leaves open made one for all workers and every resume, the stored
+ * run's: the core type (else this machine's) and the grid of chunks (else the pieces'). Empty when the
+ * request has none. */
 static enum err pin_spec(const char *wanted, const char *stored_text, struct buf *ret_text,
                          struct reason *reason)
 {
@@ -309,6 +326,7 @@ static enum err pin_spec(const char *wanted, const char *stored_text, struct buf
         core = stored.train.gemm_core;
         take_program(&spec.mesh, &stored.mesh);
     }
+    TRY(pin_grid(&spec.model, stored_text != NULL ? &stored.model : NULL, reason));
     if (strcmp(spec.train.gemm_core, "auto") == 0)
         snprintf(spec.train.gemm_core, sizeof spec.train.gemm_core, "%s", core);
     TRY(spec_print(&spec, ret_text));

@@ -156,16 +156,16 @@ struct group {
 struct worker {
     const struct rounds_case *about;
     uint64_t member;
-    struct digest_mac key; /* that makes its proofs */
     struct model model;
     struct counted *tensor; /* all chunks, one after another */
     struct group *groups;
     uint32_t group_count;
     struct rpc_stream *stream;
-    /* Polling thread and, while nothing is under way, the main thread. */
+    struct thread_mutex
+        lock;              /* guards the rest: an answer may come while the first ones are sent */
+    struct digest_mac key; /* that makes its proofs */
     uint64_t sent, done, end; /* messages, over all passes */
     uint64_t step;
-    struct thread_mutex lock; /* guards `waiting` */
     struct thread_cond over;
     bool waiting;
 };
@@ -254,7 +254,7 @@ static void send_pull(struct worker *worker, uint64_t id, uint64_t version, stru
     send_message(worker, &message, NULL);
 }
 
-static void send_more(struct worker *worker)
+static void send_more_locked(struct worker *worker)
 {
     while (worker->sent < worker->end && worker->sent - worker->done < WIRE_CREDITS) {
         uint64_t id = worker->sent++;
@@ -282,13 +282,12 @@ static void take_weights(struct worker *worker, const struct from_shard *message
 
 static void one_done(struct worker *worker)
 {
-    worker->done++;
-    send_more(worker);
-    if (worker->done < worker->end)
-        return;
     thread_lock(&worker->lock);
-    worker->waiting = false;
-    thread_wake_all(&worker->over);
+    worker->done++;
+    send_more_locked(worker);
+    worker->waiting = worker->done < worker->end;
+    if (!worker->waiting)
+        thread_wake_all(&worker->over);
     thread_unlock(&worker->lock);
 }
 
@@ -324,36 +323,38 @@ static void on_closed(void *owner, struct rpc_stream *stream, enum err err,
     fprintf(stderr, "closed: %s: %s\n", err_name(err), reason->text);
 }
 
-static void wait_over(struct worker *worker)
+static void wait_over_locked(struct worker *worker)
 {
-    thread_lock(&worker->lock);
     while (worker->waiting)
         ignore(thread_wait_locked(&worker->over, &worker->lock, TIME_NEVER)); /* no limit */
-    thread_unlock(&worker->lock);
 }
 
 /* Moves all chunks `passes` times; nothing is under way before and after. */
 static void move(struct worker *worker)
 {
+    thread_lock(&worker->lock);
     worker->waiting = true;
     worker->end = worker->sent + (uint64_t)worker->about->passes * worker->group_count;
-    send_more(worker);
-    wait_over(worker);
+    send_more_locked(worker);
+    wait_over_locked(worker);
+    thread_unlock(&worker->lock);
 }
 
 /* After a step was pushed: until it is applied, the last chunk too. */
 static void wait_applied(struct worker *worker)
 {
+    thread_lock(&worker->lock);
     worker->waiting = true;
     worker->sent++;
     worker->end = worker->sent;
     struct group last = {.first = worker->model.chunks_count - 1, .count = 1};
     send_pull(worker, worker->sent, worker->step + 1, last);
-    wait_over(worker);
+    wait_over_locked(worker);
     /* Numbers go on at a pass's beginning. */
     uint64_t pass = (uint64_t)worker->group_count * worker->about->passes;
     worker->sent = worker->done = worker->end = (worker->sent + pass - 1) / pass * pass;
     worker->step++;
+    thread_unlock(&worker->lock);
 }
 
 static void measure(const void *context, const struct pair_link *link, struct pair_result *result)

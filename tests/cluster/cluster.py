@@ -38,7 +38,7 @@ checkpoint: {every_steps: 4, keep: 2}
 """
 
 GPT = """
-model:     {kind: gpt, layers: 2, heads: 2, width: 32, context: 16, vocabulary: 256}
+model:     {kind: gpt, layers: 2, heads: 2, width: 32, context: 16, vocabulary: 256, tensor_max: 8}
 data:      {kind: text, path: CORPUS, validation: 0.1}
 train:     {steps: 8, slots: 8, slot_samples: 2, microbatch: 1, seed: 3, validate_every: 4, validation_samples: 16}
 optimizer: {kind: adamw, lr: 1.0e-3, clip_norm: 1.0, schedule: cosine, warmup_samples: 32}

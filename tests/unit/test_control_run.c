@@ -271,6 +271,35 @@ TEST_F(another_model_or_data_set_cannot_be_resumed, plan)
     assert_int_equal(plan(f), ERR_DATA_SET);
 }
 
+#define GRID(model, train)                                                                         \
+    "model: {kind: mlp, layers: [2, 8, 3]" model "}\n"                                             \
+    "data: {kind: spiral, validation: 0.1}\n"                                                      \
+    "train: {steps: 10, slots: 4, slot_samples: 2, microbatch: 2, validation_samples: 5" train     \
+    "}\n"
+
+/* The words of the run's spec that say how its parameters are cut. */
+static void has_grid(const struct plan_fixture *f, const char *words)
+{
+    assert_non_null(strstr(f->plan.run->stored.spec, words));
+}
+
+TEST_F(a_resume_keeps_the_grid_of_the_stored_run_where_it_names_none, plan)
+{
+    f->request.spec = GRID("", ", pieces: 2");
+    store_run(f);
+    has_grid(f, "tensor_max: 2\n");
+    f->request.spec = GRID("", "");
+    assert_int_equal(plan(f), ERR_OK);
+    has_grid(f, "tensor_max: 2\n");
+    f->request.spec = GRID("", ", pieces: 4");
+    assert_int_equal(plan(f), ERR_SPEC_DIFFERS);
+    assert_string_equal(f->reason.text, "the stored run cannot be continued with train.pieces: 4; "
+                                        "its model.tensor_max is 2");
+    f->request.spec = GRID(", tensor_max: 4", ", pieces: 4");
+    assert_int_equal(plan(f), ERR_SPEC_DIFFERS);
+    assert_non_null(strstr(f->reason.text, "model.tensor_max: 2 -> 4"));
+}
+
 TEST_F(a_directory_with_checkpoints_is_not_overwritten, plan)
 {
     record_version(f, 5);

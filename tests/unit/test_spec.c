@@ -52,7 +52,8 @@ TEST(the_documented_example_is_read_as_written)
     assert_int_equal(spec.model.width, 128);
     assert_int_equal(spec.model.context, 128);
     assert_int_equal(spec.model.vocabulary, 256);
-    assert_int_equal(spec.model.tensor_max, SPEC_TENSOR_MAX);
+    assert_int_equal(spec.model.tensor_max, 0);
+    assert_int_equal(spec_tensor_max(&spec.model), 1);
     assert_int_equal(spec.data.kind, SPEC_TEXT);
     assert_string_equal(spec.data.path, "corpus.txt");
     assert_true(spec.data.validation == 0.1);
@@ -205,18 +206,17 @@ TEST(every_refusal_names_the_place)
          "an even number of them, at most 256"},
         {"model: {tensor_max: 6}\n" TEXT, "run.yaml:1: model.tensor_max must be a power of two"},
         {"model: {heads: 6, width: 96}\n" TEXT "train: {pieces: 4}",
-         "run.yaml:3: train.pieces (4) must be a power of two that divides model.heads, at most "
-         "model.tensor_max (8); 2 works"},
+         "run.yaml:3: train.pieces (4) must be a power of two that divides model.heads; 2 works"},
         {"model: {heads: 8}\n" TEXT "train: {pieces: 3}",
-         "run.yaml:3: train.pieces (3) must be a power of two that divides model.heads, at most "
-         "model.tensor_max (8); 4 works"},
+         "run.yaml:3: train.pieces (3) must be a power of two that divides model.heads; 4 works"},
         {"model: {kind: llama, heads: 8, kv_heads: 2}\n" TEXT "train: {pieces: 8}",
          "run.yaml:3: train.pieces (8) must be a power of two that divides model.kv_heads and "
-         "model.hidden, at most model.tensor_max (8); 2 works"},
+         "model.hidden; 2 works"},
         {"model: {kind: mlp, layers: [2, 1000, 1002, 3]}\n" SPIRAL "train: {pieces: 16}",
          "run.yaml:3: train.pieces (16) must be a power of two that divides what model.layers "
-         "split, at most model.tensor_max (8); 8 works"},
-        {"model: {heads: 16, width: 64}\n" TEXT "train: {pieces: 16}\nmesh: {tensor: 16}",
+         "split; 8 works"},
+        {"model: {heads: 16, width: 64, tensor_max: 8}\n" TEXT
+         "train: {pieces: 16}\nmesh: {tensor: 16}",
          "run.yaml:3: train.pieces (16) must be a power of two that divides model.heads, at most "
          "model.tensor_max (8); 8 works"},
         {"model: {context: 30}\n" TEXT "train: {pieces: 4, tensor_norms: split}",
