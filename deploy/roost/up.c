@@ -231,14 +231,23 @@ static enum err trace_folder(const struct up *up, char *ret_path, size_t bytes,
     return join_path(up, TRACE_FOLDER, ret_path, bytes, reason);
 }
 
-/* Without the traces of an earlier start. Whether the whole can be written is known before. */
-static enum err make_trace_folder(const struct up *up, struct reason *reason)
+/* Whether the whole can be written. It takes the place of what has its name: of files alone. */
+static enum err try_trace_out(const char *path, struct reason *reason)
 {
     scoped(file_writer_release) struct file_writer tried = {0};
+    struct file_info there;
+    if (file_stat(path, &there, NULL) == ERR_OK && there.kind != FILE_REGULAR)
+        return reason_set(reason, ERR_INVALID, "--trace-out: %s is no file", path);
+    return file_writer_open(&file_ops_real, path, 0644, &tried, reason);
+}
+
+/* Without the traces of an earlier start. */
+static enum err make_trace_folder(const struct up *up, struct reason *reason)
+{
     char path[512];
     if (up->options->trace_out == NULL)
         return ERR_OK;
-    TRY(file_writer_open(&file_ops_real, up->options->trace_out, 0644, &tried, reason));
+    TRY(try_trace_out(up->options->trace_out, reason));
     TRY(trace_folder(up, path, sizeof path, reason));
     TRY(file_remove_tree(path, reason));
     return file_make_dirs(path, 0755, reason);
