@@ -64,6 +64,8 @@ enum {
     ROTARY_CHANNELS_MAX = 256, /* of a head: KERNELS_ROPE_PAIRS_MAX pairs */
     LAYERS_MAX = 1024,
     MICROBATCH_DEFAULT = 8,
+    GPU_TOKENS = 1 << 15,  /* of a microbatch, as an H200 was measured with (RESULTS.md) */
+    BF16_TOKEN_BYTES = 34, /* of activations, times layers and width: arXiv:2205.05198, 4.1 */
     LOCAL_STEPS_MAX = 1 << 16,
     STAGES_MAX = 64,
     PIECES_MAX = 64,
@@ -71,6 +73,8 @@ enum {
     WINDOW_MAX = 1 << 16,
     WINDOW_STEPS = 4,
 };
+#define GPU_ACTIVATION_BYTES (UINT64_C(12) << 30) /* leaves a card of 16 GiB room for weights */
+#define GPU_LOGITS_BYTES (UINT64_C(1) << 30)
 /* About what a million chunks (MODEL_CHUNKS_MAX) hold. */
 #define MODEL_WEIGHTS_MAX (UINT64_C(1) << 36)
 #define RUN_TOKENS_MAX (UINT64_C(1) << 62)
@@ -145,7 +149,8 @@ static const struct config_field fields[] = {
     {"train.slot_samples", "samples of one slot; with local steps, of each of them", CONFIG_U32,
      ROW(train, slot_samples, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX, .initial = "4"},
     {"train.microbatch", "samples of one forward and backward pass; divides slot_samples, the "
-     "largest divisor up to 8 unless set", CONFIG_U32,
+     "largest divisor up to 8 unless set, with tf32 or bf16 up to 32768 tokens or 12 GiB of "
+     "activations", CONFIG_U32,
      ROW(train, microbatch, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX},
     {"train.pieces", "products of fixed shape that each layer is computed by which tensor parallelism "
      "could split, a power of two that divides its heads (and its heads of keys and values) or its "
@@ -179,7 +184,8 @@ static const struct config_field fields[] = {
     {"train.recompute_every", "2: every second layer", CONFIG_U32,
      ROW(train, recompute_every, FREE), .min = 2, .max = 1 << 16, .initial = "2",
      .when_path = "train.recompute", .when_mask = 1 << SPEC_RECOMPUTE_EVERY},
-    {"train.logits_bytes_max", "logits in memory at a time", CONFIG_U64,
+    {"train.logits_bytes_max", "logits in memory at a time; 1 GiB with tf32 or bf16, unless set",
+     CONFIG_U64,
      ROW(train, logits_bytes_max, DIGEST), .min = 4096, .max = UINT64_C(1) << 40,
      .initial = "67108864"},
     {"train.skip_max", "non-finite steps in a row before the run stops", CONFIG_U32,
@@ -409,6 +415,23 @@ static bool sums_no_slots(const struct spec *spec)
            (spec->train.residency.weights == SPEC_STREAMED && spec->mesh.stages <= 1);
 }
 
+/* GPUs alone compute in tf32 and bf16: what they do at once is large, but fits ordinary ones. The mesh
+ * has no say, because another one must not change the bits. */
+static uint32_t usual_microbatch(const struct spec *spec)
+{
+    const struct spec_model *model = &spec->model;
+    bool tokens = model->kind != SPEC_MLP;
+    uint64_t most = GPU_TOKENS, sample = tokens ? model->context : 1;
+    if (spec->train.compute == SPEC_COMPUTE_FP32)
+        return MICROBATCH_DEFAULT;
+    uint64_t token_bytes = (uint64_t)BF16_TOKEN_BYTES * model->layers * model->width;
+    if (spec->train.compute == SPEC_COMPUTE_TF32)
+        token_bytes *= 2;
+    if (tokens && GPU_ACTIVATION_BYTES / token_bytes < most)
+        most = GPU_ACTIVATION_BYTES / token_bytes;
+    return most > sample ? (uint32_t)(most / sample) : 1;
+}
+
 /* Lines of a program's rows, without empty ones. */
 static uint32_t lines_of(const char *rows)
 {
@@ -443,7 +466,9 @@ static void complete(struct draft *draft)
     if (spec->train.recompute >= SPEC_RECOMPUTE_COUNT)
         spec->train.recompute -= SPEC_RECOMPUTE_COUNT;
     if (is_open(draft, "train.microbatch"))
-        spec->train.microbatch = largest_divisor(spec->train.slot_samples, MICROBATCH_DEFAULT);
+        spec->train.microbatch = largest_divisor(spec->train.slot_samples, usual_microbatch(spec));
+    if (is_open(draft, "train.logits_bytes_max") && spec->train.compute != SPEC_COMPUTE_FP32)
+        spec->train.logits_bytes_max = GPU_LOGITS_BYTES;
     if (is_open(draft, "train.node_slots"))
         spec->train.node_slots = sums_no_slots(spec);
     if (is_open(draft, "consistency.window"))

@@ -389,8 +389,8 @@ others() {
     needs_device 'other settings' || return 0
     ours 'batch 1' - 1
     ours 'batch 1, without graphs' direct 1
-    ours 'default logits_bytes_max' - "$batch" train.logits_bytes_max=67108864
-    ours 'default microbatch and logits_bytes_max' - "$batch" train.logits_bytes_max=67108864 "train.microbatch=$((batch / 4 > 0 ? batch / 4 : 1))"
+    ours '64 MiB of logits' - "$batch" train.logits_bytes_max=67108864
+    ours 'a quarter of the batch at once, 64 MiB of logits' - "$batch" train.logits_bytes_max=67108864 "train.microbatch=$((batch / 4 > 0 ? batch / 4 : 1))"
     ours 'tf32' - "$((batch / 2))" train.compute=tf32
     ours 'fp32' - "$((batch / 2))" train.compute=fp32
 }

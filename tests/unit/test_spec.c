@@ -99,6 +99,32 @@ TEST(defaults_follow_what_they_depend_on)
     assert_int_equal(parsed(TEXT "train: {slot_samples: 30}").train.microbatch, 6);
     assert_int_equal(parsed(TEXT "train: {slot_samples: 7}").train.microbatch, 7);
     assert_int_equal(parsed(TEXT "train: {slot_samples: 11}").train.microbatch, 1);
+    assert_int_equal(parsed(TEXT).train.logits_bytes_max, 64 << 20);
+}
+
+TEST(what_a_gpu_computes_at_once_is_large_unless_it_is_said)
+{
+#define GPT2 "model: {layers: 12, heads: 12, width: 768, context: 1024}\n"
+    struct spec spec = parsed(GPT2 TEXT "train: {slot_samples: 64, compute: bf16}");
+    assert_int_equal(spec.train.microbatch, 32); /* 32,768 tokens */
+    assert_int_equal(spec.train.logits_bytes_max, 1 << 30);
+    spec = parsed(GPT2 TEXT "train: {slot_samples: 64, compute: tf32}");
+    assert_int_equal(spec.train.microbatch, 16); /* 12 GiB of 68 · 12 · 768 bytes a token, 20 */
+    spec = parsed(GPT2 TEXT "train: {slot_samples: 64, compute: tf32, microbatch: 4, "
+                            "logits_bytes_max: 9999999}");
+    assert_int_equal(spec.train.microbatch, 4);
+    assert_int_equal(spec.train.logits_bytes_max, 9999999);
+    /* 12 GiB of 34 · 48 · 1600 bytes a token */
+    spec = parsed("model: {layers: 48, heads: 25, width: 1600, context: 1024}\n" TEXT
+                  "train: {slot_samples: 64, compute: bf16}");
+    assert_int_equal(spec.train.microbatch, 4);
+    spec = parsed("model: {kind: llama, layers: 32, heads: 32, width: 4096, context: 8192}\n" TEXT
+                  "train: {slot_samples: 64, compute: bf16}");
+    assert_int_equal(spec.train.microbatch, 1);
+    spec = parsed(GPT2 TEXT "train: {slot_samples: 64, compute: bf16}\nmesh: {stage: 2}");
+    assert_int_equal(spec.train.microbatch, 32);
+    spec = parsed("model: {kind: mlp}\n" SPIRAL "train: {slot_samples: 96, compute: tf32}");
+    assert_int_equal(spec.train.microbatch, 96);
     struct spec mlp = parsed("model: {kind: mlp}\ndata: {kind: spiral, classes: 5}\n"
                              "optimizer: {kind: sgd, lr: 1}");
     assert_int_equal(mlp.model.sizes_count, 3);
