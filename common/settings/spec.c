@@ -121,8 +121,8 @@ static const struct config_field fields[] = {
      .count_max = SPEC_SIZES_MAX, .count_offset = offsetof(struct spec, model.sizes_count), MLP},
     {"model.activation", "between the linears", CONFIG_NAME,
      ROW(model, activation, REFUSED), .names = activations, .initial = "relu", MLP},
-    {"model.tensor_max", "largest tensor degree that the grid of chunks admits, a power of two: more "
-     "is for a run whose train.pieces is to grow later; 0: train.pieces, and a stored run's own",
+    {"model.tensor_max", "largest tensor degree that the grid of chunks admits, a power of two; 0: "
+     "train.pieces, or what a stored run has; set it where train.pieces is to grow on a resume",
      CONFIG_U32, ROW(model, tensor_max, REFUSED), .max = PIECES_MAX, .initial = "0"},
 
     {"data.kind", "bytes of text files, token files (llm.c, nanoGPT), or the spiral set",
