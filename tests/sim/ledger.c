@@ -379,8 +379,7 @@ void ledger_adopted(struct sim *sim, struct cut_name adopted, uint64_t term)
                              (unsigned long long)thread->ledger.decided - 1);
         }
     sim->ledger.versions[adopted.generation] = adopted.version;
-    sim->ledger.adopted_generation = adopted.generation;
-    sim->ledger.adopted_term = term;
+    sim->ledger.adopted_terms[adopted.generation] = term;
     if (adopted.version > sim->ledger.recorded.version && adopted.version > sim->ledger.stopped)
         sim->ledger.stopped = adopted.version;
     sim->options.progress->adopted++;
@@ -400,7 +399,7 @@ void ledger_left_out(struct sim *sim, uint32_t server)
 
 bool ledger_is_late(const struct sim *sim, uint64_t generation, uint64_t term)
 {
-    return generation == sim->ledger.adopted_generation && term < sim->ledger.adopted_term;
+    return generation < LEDGER_GENERATIONS_MAX && term < sim->ledger.adopted_terms[generation];
 }
 
 /* async: steps from one behind the newest commit on; the bitmaps' window limits the others

@@ -16,8 +16,7 @@ enum { LEDGER_GENERATIONS_MAX = ORDER_GENERATIONS_MAX };
 struct sim_ledger {
     uint64_t generation;                       /* the newest */
     uint64_t versions[LEDGER_GENERATIONS_MAX]; /* newest decided, by generation */
-    /* the newest adopted generation, and the term of the coordinator that adopted it */
-    uint64_t adopted_generation, adopted_term;
+    uint64_t adopted_terms[LEDGER_GENERATIONS_MAX]; /* of who adopted it last; 0: nobody did */
     struct cut_name recorded;
     struct cut_record record; /* the same cut */
     double loss;              /* of the step decided last */
