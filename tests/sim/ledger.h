@@ -14,8 +14,8 @@ struct sim_thread;
 enum { LEDGER_GENERATIONS_MAX = ORDER_GENERATIONS_MAX };
 
 struct sim_ledger {
-    uint64_t generation;                       /* the newest */
-    uint64_t versions[LEDGER_GENERATIONS_MAX]; /* newest decided, by generation */
+    uint64_t generation;                            /* the newest */
+    uint64_t versions[LEDGER_GENERATIONS_MAX];      /* newest decided, by generation */
     uint64_t adopted_terms[LEDGER_GENERATIONS_MAX]; /* of who adopted it last; 0: nobody did */
     struct cut_name recorded;
     struct cut_record record; /* the same cut */
