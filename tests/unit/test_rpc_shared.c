@@ -33,6 +33,25 @@ TEST_F(messages_keep_their_order_while_a_stream_changes_to_shared_memory, stream
     wait_shared(f);
 }
 
+/* A client with threads of its own has the stream's beginning, and the memory, and writes, while the
+ * server still opens it. */
+TEST_F(nothing_is_brought_before_the_stream_is_open, stream)
+{
+    struct rpc_settings settings = settings_of_tests();
+    struct rpc_loop *loop = loop_new(&settings);
+    struct rpc_channel *channel = channel_new(loop, rpc_server_port(f->server), NULL);
+    struct rpc_stream *stream = NULL;
+    uint64_t late_ns = time_after_ms(time_now_ns(), LATE_MS);
+    assert_int_equal(rpc_stream_open(channel, "/test.T/Late", &client_events, f, &stream), ERR_OK);
+    while (!rpc_stream_is_shared(stream) && time_now_ns() < late_ns)
+        sched_yield();
+    send_filled(f, stream);
+    tally_wait(&f->tally, RECEIVED, 1);
+    rpc_stream_unref(stream);
+    rpc_channel_free(channel);
+    rpc_loop_free(loop);
+}
+
 TEST_F(a_client_without_shared_memory_keeps_its_connection, stream)
 {
     struct rpc_settings settings = settings_of_tests();

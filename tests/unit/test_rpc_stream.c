@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 enum { OPENED, RECEIVED, SENT, ENDED, CLOSED, RELEASED, SERVER_CLOSED };
-enum { METHODS = 7 };
-enum { MESSAGE_BYTES = 512 << 10, MESSAGES = 24, QUEUE_MAX = 8, ORDER_MAX = 64 };
+enum { METHODS = 8 };
+enum { MESSAGE_BYTES = 512 << 10, MESSAGES = 24, QUEUE_MAX = 8, ORDER_MAX = 64, LATE_MS = 300 };
 
 /* What both ends of a test share. */
 struct stream_fixture {
@@ -31,6 +31,7 @@ struct stream_fixture {
     unsigned order_count;
     enum err send_errs[ORDER_MAX];
     struct rpc_stream *server_stream; /* the first one: a reference */
+    bool accepted;                    /* by accept_late() */
     struct rpc_message *kept;
     enum err closed_err, server_closed_err;
     struct reason closed_reason;
@@ -51,6 +52,19 @@ static enum err accept_stream(void *method_owner, struct rpc_stream *stream,
     *ret_owner = world;
     tally_add(&world->tally, OPENED);
     return ERR_OK;
+}
+
+/* The client may write long before it returns. */
+static enum err accept_late(void *method_owner, struct rpc_stream *stream,
+                            const struct rpc_peer *peer, void **ret_owner, struct reason *reason)
+{
+    struct stream_fixture *world = method_owner;
+    const struct timespec late = {.tv_nsec = LATE_MS * 1000000};
+    check(nanosleep(&late, NULL) == 0);
+    thread_lock(&world->lock);
+    world->accepted = true;
+    thread_unlock(&world->lock);
+    return accept_stream(method_owner, stream, peer, ret_owner, reason);
 }
 
 static enum err refuse_stream(void *method_owner, struct rpc_stream *stream,
@@ -88,6 +102,15 @@ static void echo(void *owner, struct rpc_stream *stream, struct rpc_message *mes
     assert_true(err == ERR_OK || err == ERR_CANCELLED); /* the client may be gone by now */
     counted_unref(counted);
     rpc_message_unref(message);
+}
+
+static void echo_accepted(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    struct stream_fixture *world = owner;
+    thread_lock(&world->lock);
+    assert_true(world->accepted);
+    thread_unlock(&world->lock);
+    echo(owner, stream, message);
 }
 
 static enum err send_byte(struct rpc_stream *stream, enum rpc_priority priority, uint8_t byte)
@@ -143,6 +166,8 @@ static void keep(void *owner, struct rpc_stream *stream, struct rpc_message *mes
 
 static const struct rpc_stream_events echo_events = {
     .open = accept_stream, .message = echo, .closed = server_closed};
+static const struct rpc_stream_events late_events = {
+    .open = accept_late, .message = echo_accepted, .closed = server_closed};
 static const struct rpc_stream_events priority_events = {
     .open = accept_stream, .message = answer_in_two_priorities, .closed = server_closed};
 static const struct rpc_stream_events full_events = {
@@ -215,6 +240,7 @@ static void expect_closed(struct stream_fixture *world, enum err err)
 
 static const struct rpc_method method_rows[METHODS] = {
     {.path = "/test.T/Echo", .kind = RPC_STREAM, .shared = STREAMS_SHARED, .events = &echo_events},
+    {.path = "/test.T/Late", .kind = RPC_STREAM, .shared = STREAMS_SHARED, .events = &late_events},
     {.path = "/test.T/Priority",
      .kind = RPC_STREAM,
      .shared = STREAMS_SHARED,

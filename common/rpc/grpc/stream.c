@@ -368,6 +368,7 @@ static struct rpc_stream *stream_new(const struct rpc_stream_config *config)
     stream->accepted = config->take_accepted;
     stream->begun_bytes = accepted_bytes(stream->accepted);
     stream->server = config->peer != NULL;
+    atomic_init(&stream->opened, !stream->server);
     stream->started.done = on_started;
     stream->received.done = on_received;
     stream->sent.done = on_sent;
@@ -440,8 +441,10 @@ enum err rpc_stream_start(const struct rpc_stream_config *config, struct rpc_str
     else if (config->near)
         stream_line_offer(stream);
     start_ends(stream);
-    if (stream->server)
+    if (stream->server) {
         open_at_server(stream, config);
+        stream_line_opened(stream);
+    }
     start_read(stream);
     if (ret_stream != NULL)
         *ret_stream = stream;

@@ -43,7 +43,8 @@ struct rpc_stream {
 
     /* Only the thread that brings its events, from the first one on. */
     void *owner;
-    bool refused; /* by `open`: no events */
+    bool refused;       /* by `open`: no events */
+    atomic_bool opened; /* these two are known */
 
     /* Only the polling thread. */
     bool lined;         /* the line's thread brings its events */
@@ -115,6 +116,8 @@ void stream_close(struct rpc_stream *stream);
  * so its beginning offers a line. Each does nothing where there can be none. */
 void stream_line_ask(struct rpc_stream *stream);
 void stream_line_offer(struct rpc_stream *stream);
+/* Server: the owner is known. Before, the client may have its beginning, and the line, and write. */
+void stream_line_opened(struct rpc_stream *stream);
 /* Client: the server's beginning is there. */
 void stream_line_answered(struct rpc_stream *stream);
 

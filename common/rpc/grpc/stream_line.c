@@ -91,6 +91,13 @@ void stream_line_offer(struct rpc_stream *stream)
     stream->lined = true;
 }
 
+void stream_line_opened(struct rpc_stream *stream)
+{
+    atomic_store_explicit(&stream->opened, true, memory_order_release);
+    if (stream->lined)
+        line_kick(&stream->line);
+}
+
 static int digit_of(uint8_t letter)
 {
     const char *digits = "0123456789abcdef", *at = strchr(digits, letter);
@@ -333,10 +340,12 @@ static enum err read_message(struct rpc_stream *stream, size_t *left, struct rea
     return ERR_OK;
 }
 
-/* Nothing is read: the messages that come before are not there yet, or what comes is nonsense. */
+/* Nothing is read: nobody is there who could take it, the messages that come before are not there yet,
+ * or what comes is nonsense. */
 static bool reads_nothing(const struct rpc_stream *stream)
 {
-    return stream->deaf || (stream->switched_there && stream->brought_count < stream->before);
+    return !atomic_load_explicit(&stream->opened, memory_order_acquire) || stream->deaf ||
+           (stream->switched_there && stream->brought_count < stream->before);
 }
 
 /* Until there is nothing more, or other lines have their turn: false. */
