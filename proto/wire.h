@@ -824,6 +824,7 @@ struct unreachable_status {
 
 struct status_reply {
     enum run_state state;
+    bool stops; /* it will be over after a checkpoint */
     const char *reason;
     uint64_t run, generation;
     uint64_t step, steps;

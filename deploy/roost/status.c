@@ -127,6 +127,7 @@ static void print_tool(const struct status_reply *status, const struct mesh_text
     struct json_writer writer = json_writer(&text);
     json_put_object(&writer);
     json_member_text(&writer, "state", print_state(status->state));
+    json_member_bool(&writer, "stops", status->stops);
     json_member_text(&writer, "reason", status->reason);
     json_member_uint(&writer, "run", status->run);
     json_member_uint(&writer, "generation", status->generation);
@@ -222,7 +223,8 @@ static void print_certificates(const struct status_reply *status)
 
 static void print_people(const struct status_reply *status, const struct mesh_text *mesh)
 {
-    printf("%s%s%s\n", print_state(status->state), status->reason[0] != 0 ? ": " : "",
+    printf("%s%s%s%s\n", print_state(status->state),
+           status->stops ? ", stops after a checkpoint" : "", status->reason[0] != 0 ? ": " : "",
            status->reason);
     if (status->state != RUN_NONE)
         print_run(status);
@@ -297,5 +299,10 @@ int command_stop(int argc, char **argv)
     enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
         err = client_stop_run(&client, "roost stop", &reason);
-    return err == ERR_OK ? EXIT_SUCCESS : client_fail(&arguments.client, err, &reason);
+    if (err != ERR_OK)
+        return client_fail(&arguments.client, err, &reason);
+    fputs("the run stops after a checkpoint. Watch it: roost watch ", stderr);
+    client_print_options(stderr, &arguments.client);
+    fputc('\n', stderr);
+    return EXIT_SUCCESS;
 }

@@ -270,6 +270,7 @@ static enum err status(const struct replies_facts *facts, struct call *call, str
         .validation_loss = now.last_validation.loss,
         .validation_accuracy = now.last_validation.accuracy,
         .has_validation = now.last_validation.generation > 0,
+        .stops = now.stops,
         .samples = now.counters.samples,
         .seconds = facts->seconds,
         .samples_here = facts->samples_here,

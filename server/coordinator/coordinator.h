@@ -467,6 +467,7 @@ struct coordinator_status {
     /* The coordinator does nothing any more (coordinator_pause). */
     bool end_late; /* the store does not have the end yet, so that by the store the run goes on */
     bool paused;
+    bool stops;                          /* it will be over after a checkpoint */
     char reason[COORDINATOR_TEXT_BYTES]; /* why it waits, stopped or failed; "" otherwise */
     uint64_t run, term, generation;
     uint64_t version, steps;
