@@ -67,13 +67,15 @@ struct buf buf_detach(struct buf *buf)
 
 struct counted *counted_new(size_t bytes)
 {
-    struct counted *counted = aligned_alloc(64, (sizeof *counted + bytes + 63) / 64 * 64);
+    _Static_assert(sizeof(struct counted) <= COUNTED_HEAD_BYTES, "the head fits");
+    struct counted *counted = aligned_alloc(64, (COUNTED_HEAD_BYTES + bytes + 63) / 64 * 64);
     if (counted == NULL)
         return NULL;
     atomic_init(&counted->references, 1); /* only ever written atomically */
     counted->bytes = bytes;
     counted->released = NULL;
     counted->owner = NULL;
+    counted->data = (uint8_t *)counted + COUNTED_HEAD_BYTES;
     return counted;
 }
 

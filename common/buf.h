@@ -41,8 +41,9 @@ struct counted {
     size_t bytes;
     void (*released)(struct counted *counted, void *owner); /* NULL: free() */
     void *owner;
-    _Alignas(64) uint8_t data[];
+    uint8_t *data; /* behind this, or where its maker says */
 };
+enum { COUNTED_HEAD_BYTES = 64 }; /* up to the data, where they lie behind */
 
 struct counted *counted_new(size_t bytes) MUST_USE; /* one reference; NULL: out of memory */
 struct counted *counted_ref(struct counted *counted);

@@ -64,9 +64,11 @@ struct kernels_options {
 };
 
 /* Where the new weights and state go, n of each, while the old ones stay as they are: around the
- * caches, where they lie on whole 64-byte lines. All NULL: in place. On the CPU alone. */
+ * caches, where they lie on whole 64-byte lines, unless they are read soon. NULL: in place. On the
+ * CPU alone. */
 struct kernels_apart {
     float *w, *m, *v;
+    bool w_cached; /* w is read soon */
 };
 
 /* One step of SGD: d = scale*g + weight_decay*w; w -= lr*d. */

@@ -189,8 +189,27 @@ const float *executor_gradient(const struct executor *e, uint32_t parameter, uin
 void executor_decode(struct executor *e, uint32_t chunk, enum codec codec, struct cursor *cursor)
 {
     check(chunk < e->model->chunks_count);
-    element *parameter = executor_weights(e, e->model->chunks[chunk].parameter);
-    blocks_decode(e->k->in, e->model, chunk, codec, cursor, parameter);
+    uint32_t parameter = e->model->chunks[chunk].parameter;
+    element *own = e->own[parameter] != NULL ? e->own[parameter] : executor_weights(e, parameter);
+    blocks_decode(e->k->in, e->model, chunk, codec, cursor, own);
+}
+
+bool executor_may_point(const struct executor *e)
+{
+    return e->k->decode_block == NULL && e->k->element_bytes == sizeof(float) && e->streamed == 0 &&
+           e->memory.local == 0;
+}
+
+void executor_point(struct executor *e, uint32_t parameter, const float *weights)
+{
+    const struct model_parameter *about = &e->model->parameters[parameter];
+    element *lie = weights != NULL ? (element *)(uintptr_t)weights : e->own[parameter];
+    check(executor_may_point(e) && e->used[parameter]);
+    if (e->parameters[parameter] == lie)
+        return; /* another unit may be computed with them already */
+    e->parameters[parameter] = lie;
+    for (uint32_t part = 0; part < about->parts; part++)
+        e->use_weights[e->part_uses[(size_t)parameter * MODEL_PARTS_MAX + part]] = lie;
 }
 
 void executor_copy(struct executor *e, struct executor *from, uint32_t chunk)

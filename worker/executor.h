@@ -69,6 +69,12 @@ enum err executor_end(struct executor *executor, enum err err,
 void executor_decode(struct executor *executor, uint32_t chunk, enum codec codec,
                      struct cursor *cursor);
 
+/* Whether weights may lie elsewhere: on a CPU, resident, and nobody changes them. */
+bool executor_may_point(const struct executor *executor);
+/* A parameter's fp32 weights are those from now on, laid out as the executor's own, until it is called
+ * again; NULL: they are the chunks that were decoded last. While nothing runs that uses them. */
+void executor_point(struct executor *executor, uint32_t parameter, const float *weights);
+
 /* The same, from another executor of the place that has the chunk's weights. */
 void executor_copy(struct executor *executor, struct executor *from, uint32_t chunk);
 

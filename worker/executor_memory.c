@@ -387,11 +387,12 @@ static enum err alloc_tables(struct executor *e)
 {
     const struct model *model = e->model;
     e->parameters = calloc(model->parameters_count, sizeof *e->parameters);
+    e->own = calloc(model->parameters_count, sizeof *e->own);
     e->part_uses = calloc((size_t)model->parameters_count * MODEL_PARTS_MAX, sizeof *e->part_uses);
     e->use_weights = calloc(model->uses_count, sizeof *e->use_weights);
     e->gradients = calloc((e->memory.gradient_sets + 1) * model->uses_count, sizeof *e->gradients);
     e->slot_losses = calloc(e->slots_max, sizeof *e->slot_losses);
-    if (e->parameters == NULL || e->part_uses == NULL || e->use_weights == NULL ||
+    if (e->parameters == NULL || e->own == NULL || e->part_uses == NULL || e->use_weights == NULL ||
         e->gradients == NULL || e->slot_losses == NULL)
         return ERR_NOMEM;
     return executor_sums_init(&e->sums, model->units_count, e->slots_max);
@@ -421,7 +422,7 @@ static void fill_tables(struct executor *e)
     for (uint32_t i = 0; i < model->parameters_count; i++) {
         if (!e->used[i] || e->streamed > 0)
             continue;
-        e->parameters[i] = kernels_at(e->k, e->weights, (int64_t)first);
+        e->own[i] = e->parameters[i] = kernels_at(e->k, e->weights, (int64_t)first);
         first += carve_align(model->parameters[i].weights);
     }
     for (uint32_t use = 0; use < model->uses_count; use++) {
@@ -507,6 +508,7 @@ void executor_memory_release(struct executor *e)
     free(e->hosted);
     local_release(&e->local);
     free(e->parameters);
+    free(e->own);
     free(e->part_uses);
     free(e->use_weights);
     free(e->gradients);

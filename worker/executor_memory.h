@@ -67,6 +67,7 @@ struct executor {
     uint32_t *unit_sets;         /* (units) its gradient sets */
     struct program_sizes *sizes; /* (units) of all places */
     element **parameters;        /* (parameters) whole parameters' weights */
+    element **own;               /* (parameters) the same, in its own memory */
     element **use_weights;       /* (uses) the same by use */
     float **gradients;           /* (sets, uses); of freed ones a unit's newest */
     uint32_t *part_uses;         /* (parameters, MODEL_PARTS_MAX) the use of a part */

@@ -29,14 +29,17 @@ enum err pull_check(const struct model *model, const struct from_shard *message,
     return ERR_OK;
 }
 
-void pull_receive(struct executor *executor, const struct model *model,
-                  const struct from_shard *message, const struct slice *slices, size_t slice_count)
+void pull_receive(struct executor *executor, struct lent_weights *lent, const struct model *model,
+                  const struct from_shard *message, struct rpc_message *received)
 {
     const struct weights *weights = &message->weights;
-    struct cursor cursor = {slices, slice_count, 0, 0};
+    struct cursor cursor = {received->slices, received->slice_count, 0, 0};
     cursor_skip(&cursor, message->payload_offset);
-    for (uint32_t i = 0; i < weights->chunk_count; i++) /* pull_check() counted their bytes */
-        executor_decode(executor, weights->chunks[i],
-                        blocks_codec(model, weights->chunks[i], weights->codec), &cursor);
+    for (uint32_t i = 0; i < weights->chunk_count; i++) { /* pull_check() counted their bytes */
+        uint32_t chunk = weights->chunks[i];
+        enum codec codec = blocks_codec(model, chunk, weights->codec);
+        if (codec != CODEC_FP32 || !lent_weights_keep(lent, chunk, &cursor, received))
+            executor_decode(executor, chunk, codec, &cursor);
+    }
     check(cursor_bytes(&cursor) == 0);
 }

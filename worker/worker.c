@@ -160,7 +160,7 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
 /* ---- events ---- */
 
 static void on_from_shard(struct worker *worker, uint32_t server, const struct from_shard *message,
-                          const struct rpc_message *bytes)
+                          struct rpc_message *bytes)
 {
     struct agent *agent = worker->agent;
     uint32_t lane;
@@ -174,8 +174,8 @@ static void on_from_shard(struct worker *worker, uint32_t server, const struct f
         break;
     case FROM_SHARD_WEIGHTS:
         if (agent_weights(agent, worker_now_ms(), server, &message->weights, &lane))
-            pull_receive(worker->run.executors[lane], &worker->run.model, message, bytes->slices,
-                         bytes->slice_count);
+            pull_receive(worker->run.executors[lane], &worker->run.lent, &worker->run.model,
+                         message, bytes);
         break;
     case FROM_SHARD_REFUSAL:
         agent_refused(agent, worker_now_ms(), server, &message->refusal);

@@ -318,6 +318,7 @@ void worker_compute_ready(struct worker *worker, uint32_t number, uint32_t unit)
 {
     struct units *units = &worker->lanes[number].units;
     check(unit < worker->run.model.units_count);
+    lent_weights_settle(&worker->run.lent, unit);
     say(units, &units->ready[unit]);
 }
 

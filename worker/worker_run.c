@@ -125,6 +125,8 @@ static enum err open_executors(struct worker_run *run, const struct place *place
         TRY(pieces_share(&run->model, place->rank, place->ranks, &run->share));
     for (uint32_t i = 0; i < lanes; i++)
         TRY(executor_new(&options, &run->executors[i], reason));
+    if (!has_places(run))
+        TRY(lent_weights_init(&run->lent, run->executors[0], &run->model));
     return run->act_ms > 0 ? take_act_costs(run) : ERR_OK;
 }
 
@@ -204,6 +206,7 @@ enum err worker_run_open(const struct describe_reply *description,
 
 static void free_executors(struct worker_run *run)
 {
+    lent_weights_release(&run->lent);
     for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
         executor_free(run->executors[i]);
         run->executors[i] = NULL;

@@ -4,7 +4,7 @@
 
 #include "common/digest.h"
 #include "common/log.h"
-#include "worker/executor.h"
+#include "worker/lent_weights.h"
 #include "worker/program/mesh.h"
 #include "worker/program/simulate.h"
 #include "worker/replicated.h"
@@ -39,9 +39,10 @@ struct worker_run {
     /* By lane, of the whole model; with several places of the one that the newest ticket is for,
      * and NULL before: a compute thread makes them. */
     struct executor *executors[WIRE_LEASES_MAX];
-    uint32_t stage, rank;            /* that they are of */
-    struct reason refused;           /* why the newest ones could not be made */
-    struct turn_room room;           /* of their program; {0}: not counted yet */
+    struct lent_weights lent; /* of the first one's; {0}: it has all weights in its own memory */
+    uint32_t stage, rank;     /* that they are of */
+    struct reason refused;    /* why the newest ones could not be made */
+    struct turn_room room;    /* of their program; {0}: not counted yet */
     struct simulate_cost *act_costs; /* (units) nanoseconds that acts take at least; NULL: none */
     struct replicated replicated;    /* mesh.tensor: of the main thread */
     bool async;

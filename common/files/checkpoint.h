@@ -83,10 +83,11 @@ void checkpoint_writer_threads(struct checkpoint_writer *writer, struct checkpoi
 /* Without finish, nothing stays behind. NULL is fine. */
 void checkpoint_writer_free(struct checkpoint_writer *writer);
 SCOPED_FREE(struct checkpoint_writer, checkpoint_writer_free)
-/* `values`: n weights, n of each state, n of each version, the extra bytes. Each chunk once, in any
+/* n weights; `rest`: n of each state, n of each version, the extra bytes. Each chunk once, in any
  * order. */
 enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk, uint32_t n,
-                               const float *values, struct reason *reason) MUST_USE;
+                               const float *weights, const void *rest,
+                               struct reason *reason) MUST_USE;
 /* Table, tail, fsync, rename, fsync of the folder; *ret_manifest is what cut.json repeats. */
 enum err checkpoint_writer_finish(struct checkpoint_writer *writer, struct digest *ret_manifest,
                                   struct reason *reason) MUST_USE;

@@ -84,7 +84,7 @@ static enum err reserve_entry(struct checkpoint_writer *writer)
 /* A block on its way: by two threads at once, which share nothing of it but its bytes. */
 struct block_work {
     struct checkpoint_writer *writer;
-    struct slice block;
+    struct slice weights, rest;
     struct digest digest;
     struct reason reason;
     enum err digested, written;
@@ -93,20 +93,29 @@ struct block_work {
 static void digest_block(void *argument)
 {
     struct block_work *work = argument;
-    work->digested = digest_sha256(work->block, &work->digest);
+    scoped(digest_stream_release) struct digest_stream stream = {0};
+    work->digested = digest_stream_init(&stream);
+    if (work->digested != ERR_OK)
+        return;
+    digest_stream_add(&stream, work->weights);
+    digest_stream_add(&stream, work->rest);
+    work->digest = digest_stream_finish(&stream);
 }
 
 static void write_bytes(void *argument)
 {
     struct block_work *work = argument;
-    work->written = file_writer_write(&work->writer->file, work->block, &work->reason);
+    struct file_writer *file = &work->writer->file;
+    work->written = file_writer_write(file, work->weights, &work->reason);
+    if (work->written == ERR_OK && work->rest.bytes > 0)
+        work->written = file_writer_write(file, work->rest, &work->reason);
 }
 
-static enum err write_block(struct checkpoint_writer *writer, struct slice block,
-                            struct digest *ret_digest, struct reason *reason)
+static enum err write_block(struct checkpoint_writer *writer, struct slice weights,
+                            struct slice rest, struct digest *ret_digest, struct reason *reason)
 {
     struct checkpoint_threads threads = writer->threads;
-    struct block_work work = {.writer = writer, .block = block};
+    struct block_work work = {.writer = writer, .weights = weights, .rest = rest};
     if (threads.digests != NULL)
         side_thread_begin(threads.digests, digest_block, &work);
     if (threads.writes != NULL)
@@ -128,15 +137,17 @@ static enum err write_block(struct checkpoint_writer *writer, struct slice block
 }
 
 enum err checkpoint_writer_add(struct checkpoint_writer *writer, uint32_t chunk, uint32_t n,
-                               const float *values, struct reason *reason)
+                               const float *weights, const void *rest, struct reason *reason)
 {
     check(writer->count < CHECKPOINT_CHUNKS_MAX && n > 0 && n <= MODEL_CHUNK_WEIGHTS_MAX);
     if (reserve_entry(writer) != ERR_OK)
         return reason_set(reason, ERR_NOMEM, "no memory to write %s", writer->file.path);
-    struct slice block = {(const uint8_t *)values, checkpoint_block_bytes(writer->arrays, n)};
+    size_t first = n * sizeof *weights;
+    struct slice slices[] = {{(const uint8_t *)weights, first},
+                             {rest, checkpoint_block_bytes(writer->arrays, n) - first}};
     struct checkpoint_entry *entry = &writer->entries[writer->count];
     *entry = (struct checkpoint_entry){.chunk = chunk, .n = n, .offset = writer->file.bytes};
-    TRY(write_block(writer, block, &entry->digest, reason));
+    TRY(write_block(writer, slices[0], slices[1], &entry->digest, reason));
     writer->count++;
     return ERR_OK;
 }

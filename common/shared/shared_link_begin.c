@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-    PAGE_BYTES = 4096,
+    HEAD_BYTES = 8192,
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
     BACKLOG = 256,
 };
@@ -49,8 +49,8 @@ static bool ring_bytes_fit(uint64_t bytes)
 static enum err map(struct shared_link *link, int memory, uint64_t ring_bytes, bool connects,
                     struct reason *reason)
 {
-    _Static_assert(sizeof(struct shared_link_page) <= PAGE_BYTES, "rings begin at the second page");
-    size_t bytes = PAGE_BYTES + 2 * (size_t)ring_bytes;
+    _Static_assert(sizeof(struct shared_link_page) <= HEAD_BYTES, "rings begin behind it");
+    size_t bytes = HEAD_BYTES + 2 * (size_t)ring_bytes;
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
     if (at == MAP_FAILED)
         return shared_link_io_error(reason, "mapping shared memory");
@@ -64,7 +64,7 @@ static enum err map(struct shared_link *link, int memory, uint64_t ring_bytes, b
         else
             link->returns = &link->page->returns[way];
         *ring = (struct shared_ring){&link->page->ways[way],
-                                     (uint8_t *)at + PAGE_BYTES + (size_t)way * ring_bytes,
+                                     (uint8_t *)at + HEAD_BYTES + (size_t)way * ring_bytes,
                                      ring_bytes, 0, 0};
     }
     return ERR_OK;
@@ -86,11 +86,15 @@ static enum err judge_user(int unix_socket, struct reason *reason)
 static struct shared_link *link_over(int unix_socket, const struct shared_link_options *options)
 {
     struct shared_link *link = aligned_alloc(SHARED_LINK_LINE_BYTES, sizeof *link);
-    if (link == NULL) {
+    void **items = malloc(SHARED_LOANS_MAX * sizeof *items); /* most of it is never touched */
+    if (link == NULL || items == NULL) {
+        free(items);
+        free(link);
         close(unix_socket);
         return NULL;
     }
-    *link = (struct shared_link){.options = *options, .socket = unix_socket};
+    *link =
+        (struct shared_link){.options = *options, .socket = unix_socket, .loans = {.items = items}};
     atomic_init(&link->references, 1);
     atomic_init(&link->held, 0);
     return link;
@@ -105,6 +109,7 @@ void shared_link_drop(struct shared_link *link)
     if (link->lent.data != NULL)
         munmap((void *)(uintptr_t)link->lent.data, link->lent.bytes);
     close(link->socket);
+    free(link->loans.items);
     free(link);
 }
 
@@ -120,7 +125,7 @@ static enum err make_memory(uint64_t ring_bytes, int *ret_memory, struct reason 
     int memory = memfd_create("roost", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (memory < 0)
         return shared_link_io_error(reason, "making shared memory");
-    if (ftruncate(memory, (off_t)(PAGE_BYTES + 2 * ring_bytes)) != 0 ||
+    if (ftruncate(memory, (off_t)(HEAD_BYTES + 2 * ring_bytes)) != 0 ||
         fcntl(memory, F_ADD_SEALS, SEALS) != 0) {
         enum err err = shared_link_io_error(reason, "sealing shared memory");
         close(memory);
@@ -246,7 +251,7 @@ static enum err judge_memory(int memory, const struct hello *hello, struct reaso
         return reason_set(reason, ERR_MALFORMED, "shared memory that is not sealed");
     if ((seals & F_SEAL_WRITE) != 0)
         return reason_set(reason, ERR_MALFORMED, "shared memory that cannot be written");
-    if (fstat(memory, &about) != 0 || (uint64_t)about.st_size != PAGE_BYTES + 2 * hello->ring_bytes)
+    if (fstat(memory, &about) != 0 || (uint64_t)about.st_size != HEAD_BYTES + 2 * hello->ring_bytes)
         return reason_set(reason, ERR_MALFORMED, "shared memory of another size than it should be");
     return ERR_OK;
 }

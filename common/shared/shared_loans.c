@@ -12,6 +12,8 @@ uint32_t shared_loans_lend(struct shared_loans *loans, void *item)
     uint32_t word = 0;
     while (loans->out[word] == UINT64_MAX)
         word++;
+    if (word >= loans->words)
+        loans->words = word + 1;
     uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(~loans->out[word]);
     uint64_t bit = UINT64_C(1) << number % 64;
     /* a bit that the other side set before is no return of this loan */
@@ -24,7 +26,7 @@ uint32_t shared_loans_lend(struct shared_loans *loans, void *item)
 
 void *shared_loans_next(struct shared_loans *loans, bool all)
 {
-    for (uint32_t word = 0; word < SHARED_LOANS_WORDS && loans->count > 0; word++) {
+    for (uint32_t word = 0; word < loans->words && loans->count > 0; word++) {
         uint64_t back = loans->out[word];
         if (!all) /* acquire: the receiver's reads are over before the memory is used again */
             back &= atomic_load_explicit(&loans->returns->returned[word], memory_order_acquire);

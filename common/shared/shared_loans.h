@@ -12,7 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SHARED_LOANS_MAX = 256, SHARED_LOANS_WORDS = SHARED_LOANS_MAX / 64 };
+/* A message of weights is out as long as its receiver computes on it: a chunk of at most half a MiB
+ * each, 8 GiB. */
+enum { SHARED_LOANS_MAX = 16384, SHARED_LOANS_WORDS = SHARED_LOANS_MAX / 64 };
 
 /* What both sides see; a bit for each loan. Each part has a line of the cache. */
 struct shared_returns {
@@ -24,8 +26,9 @@ struct shared_returns {
 struct shared_loans {
     struct shared_returns *returns; /* borrowed */
     uint64_t out[SHARED_LOANS_WORDS];
+    uint32_t words; /* of them that were ever used */
     uint32_t count;
-    void *items[SHARED_LOANS_MAX];
+    void **items; /* SHARED_LOANS_MAX; borrowed, and not touched before they are used */
 };
 
 /* The receiver has the memory, and not too many are out. */

@@ -164,7 +164,7 @@ static void give_locked(struct shared_pool *pool, void *memory, size_t bytes)
 
 static size_t taken_bytes(size_t bytes)
 {
-    return (sizeof(struct counted) + bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
+    return (COUNTED_HEAD_BYTES + bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES;
 }
 
 static void give_back(struct counted *counted, void *owner)
@@ -191,6 +191,7 @@ struct counted *shared_pool_counted(struct shared_pool *pool, size_t bytes)
     counted->bytes = bytes;
     counted->released = give_back;
     counted->owner = pool;
+    counted->data = (uint8_t *)counted + COUNTED_HEAD_BYTES;
     return counted;
 }
 

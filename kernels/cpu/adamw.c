@@ -9,8 +9,9 @@ void VARIANT(adamw)(SELF, float *w, float *m, float *v, void *published, enum ke
     const vec beta1 = vec_set(step->beta1), one_minus_beta1 = vec_set(step->one_minus_beta1);
     const vec beta2 = vec_set(step->beta2), one_minus_beta2 = vec_set(step->one_minus_beta2);
     const vec rate = vec_set(step->rate), root = vec_set(step->root), eps = vec_set(step->eps);
-    const struct target to = target_of(w, step->apart.w);
-    const struct target to_m = target_of(m, step->apart.m), to_v = target_of(v, step->apart.v);
+    const struct target to = target_of(w, step->apart.w, step->apart.w_cached);
+    const struct target to_m = target_of(m, step->apart.m, false),
+                        to_v = target_of(v, step->apart.v, false);
     for (int64_t i = 0; i < n; i += LANES) {
         vec gradient = vec_mul(scale, vec_load(g + i, n - i));
         vec weight = vec_mul(decay, vec_load(w + i, n - i));

@@ -6,7 +6,8 @@ void VARIANT(momentum)(SELF, float *w, float *m, void *published, enum kernels_f
 {
     const vec scale = vec_set(step->scale), lr = vec_set(step->lr);
     const vec weight_decay = vec_set(step->weight_decay), mu = vec_set(step->momentum);
-    const struct target to = target_of(w, step->apart.w), to_m = target_of(m, step->apart.m);
+    const struct target to = target_of(w, step->apart.w, step->apart.w_cached),
+                        to_m = target_of(m, step->apart.m, false);
     for (int64_t i = 0; i < n; i += LANES) {
         vec weight = vec_load(w + i, n - i);
         vec d = vec_fma(weight_decay, weight, vec_mul(scale, vec_load(g + i, n - i)));

@@ -15,10 +15,10 @@ struct target {
  * 30 bytes a weight at 14.9 GiB/s, where a piece of 2,048 values at a time was copied, updated in
  * the nearest cache and copied again at 11.9, and an update in place has 21.5 (AVX-512, 480 MiB of
  * L3). */
-static inline struct target target_of(float *place, float *apart)
+static inline struct target target_of(float *place, float *apart, bool cached)
 {
     bool whole_lines = (uintptr_t)apart % sizeof(float[LANES]) == 0;
-    return (struct target){apart != NULL ? apart : place, apart != NULL && whole_lines};
+    return (struct target){apart != NULL ? apart : place, apart != NULL && whole_lines && !cached};
 }
 
 static inline void target_store(struct target target, vec a, int64_t i, int64_t n)

@@ -119,11 +119,11 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
     uint64_t begun_ns = time_now_ns();
     bool idle = begun_ns >= writer->small_until_ns;
     checkpoint_writer_threads(job->file, idle ? writer->idle : writer->small);
-    const float *values = (const float *)snapshot->snapshot.block->data;
     size_t arrays = (size_t)1 + snapshot->snapshot.states + snapshot->snapshot.versions;
-    job->bytes += arrays * snapshot->snapshot.n * sizeof *values + snapshot->snapshot.extra_bytes;
+    job->bytes += arrays * snapshot->snapshot.n * sizeof(float) + snapshot->snapshot.extra_bytes;
     enum err err = checkpoint_writer_add(job->file, snapshot->snapshot.chunk, snapshot->snapshot.n,
-                                         values, reason);
+                                         shard_snapshot_weights(snapshot),
+                                         shard_snapshot_rest(snapshot), reason);
     uint64_t ended_ns = time_now_ns();
     if (idle && ended_ns >= time_after_ms(begun_ns, writer->config.late_ms))
         writer->small_until_ns =
@@ -168,7 +168,7 @@ static void handle_chunk(struct cut_writer *writer, const struct cut_item *item)
     /* The chunk is of a run that has ended: nobody waits for it. */
     if (writer->run != NULL && writer->run->generation == generation)
         take_chunk(writer, &item->snapshot);
-    counted_unref(item->snapshot.snapshot.block);
+    shard_snapshot_drop(&item->snapshot);
     writer->config.freed(writer->config.owner, item->thread);
 }
 
@@ -279,7 +279,7 @@ void cut_writer_add(struct cut_writer *writer, uint32_t thread,
     enum err err = inbox_post(writer->inbox, &item);
     if (err == ERR_OK)
         return;
-    counted_unref(take_snapshot->snapshot.block);
+    shard_snapshot_drop(take_snapshot);
     log_error(writer->config.logger, "checkpoint not written",
               log_uint("version", take_snapshot->snapshot.cut.version),
               log_text("err", err_name(err)), log_text("next", "the next checkpoint"));

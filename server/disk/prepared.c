@@ -48,8 +48,29 @@ static enum err open_cut(struct prepared *prepared, struct cut_name cut, struct 
     return checkpoint_fits(prepared->checkpoint, &prepared->model, wanted.states, reason);
 }
 
+/* Room for the published copies of each parameter's chunks. */
+static enum err make_blocks(struct prepared *prepared, struct shared_pool *pool)
+{
+    const struct model *model = &prepared->model;
+    const struct shard_config config = prepare_config(&prepared->spec);
+    struct shared_part *parts = calloc(model->chunks_count, sizeof *parts);
+    if (parts == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < model->chunks_count; i++) {
+        uint32_t parameter = model->chunks[i].parameter;
+        enum codec own = parameter == model->loss_parameter ? CODEC_FP32 : config.weights_codec;
+        parts[i] = (struct shared_part){parameter,
+                                        (uint32_t)(model->chunks[i].weights * codec_bytes(own))};
+    }
+    /* beside the versions that are readable the next one, and one that somebody still reads */
+    uint32_t turns = config.delay + 3;
+    enum err err = shared_blocks_new(parts, model->chunks_count, turns, pool, &prepared->blocks);
+    free(parts);
+    return err;
+}
+
 static enum err prepared_init(struct prepared *prepared, const struct server_command *command,
-                              struct reason *reason)
+                              struct shared_pool *pool, struct reason *reason)
 {
     const char *spec = command->prepare.spec;
     struct slice text = {(const uint8_t *)spec, strlen(spec)};
@@ -63,6 +84,9 @@ static enum err prepared_init(struct prepared *prepared, const struct server_com
                        command->prepare.server, &prepared->chunks, &prepared->chunk_count);
     if (err != ERR_OK)
         return reason_set(reason, err, "the chunk map does not fit the model: %s", err_text(err));
+    err = make_blocks(prepared, pool);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "no memory to prepare a run");
     if (command->prepare.joins)
         prepared->version = command->prepare.cut.version;
     if (command->prepare.from_cut)
@@ -73,8 +97,8 @@ static enum err prepared_init(struct prepared *prepared, const struct server_com
     return ERR_OK;
 }
 
-enum err prepared_new(const struct server_command *command, struct prepared **ret_prepared,
-                      struct reason *reason)
+enum err prepared_new(const struct server_command *command, struct shared_pool *pool,
+                      struct prepared **ret_prepared, struct reason *reason)
 {
     struct prepared *prepared = calloc(1, sizeof *prepared);
     if (prepared == NULL)
@@ -90,7 +114,7 @@ enum err prepared_new(const struct server_command *command, struct prepared **re
     if (err != ERR_OK)
         ignore(reason_set(reason, err, "no random key for the digests of pushes"));
     else
-        err = prepared_init(prepared, command, reason);
+        err = prepared_init(prepared, command, pool, reason);
     if (err == ERR_OK)
         *ret_prepared = prepared;
     else
@@ -110,6 +134,7 @@ void prepared_unref(struct prepared *prepared)
     if (prepared == NULL ||
         atomic_fetch_sub_explicit(&prepared->references, 1, memory_order_acq_rel) != 1)
         return;
+    shared_blocks_unref(prepared->blocks);
     restore_free(prepared->restore);
     checkpoint_free(prepared->checkpoint);
     model_release(&prepared->model);
@@ -210,7 +235,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
             chunks[count++] = prepared->chunks[i];
     struct shard_config config = prepare_config(&prepared->spec);
     config.kernels = about->kernels;
-    config.pool = about->pool;
+    config.blocks = prepared->blocks;
     config.generation = prepared->generation;
     config.boot = about->boot;
     config.term = prepared->term;

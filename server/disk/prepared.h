@@ -24,16 +24,18 @@ struct prepared {
     struct checkpoint *checkpoint; /* from_cut: opened, and it fits; else NULL */
     struct restore *restore;       /* a file with the initial weights; NULL: from the seed */
     char *checkpoint_dir;
-    uint32_t chunk_count; /* of this server */
+    struct shared_blocks *blocks; /* of all shards' published copies */
+    uint32_t chunk_count;         /* of this server */
     struct shard_chunk *chunks;
 };
 
 /* What the blocks of the run's cuts have beside the weights. */
 struct checkpoint_arrays prepared_arrays(const struct spec *spec);
 
-/* The reason names the wrong field of the command, and the file. */
-enum err prepared_new(const struct server_command *command, struct prepared **ret_prepared,
-                      struct reason *reason) MUST_USE;
+/* `pool`: of published copies, borrowed for as long as any is held; NULL: on the heap. The reason names
+ * the wrong field of the command, and the file. */
+enum err prepared_new(const struct server_command *command, struct shared_pool *pool,
+                      struct prepared **ret_prepared, struct reason *reason) MUST_USE;
 struct prepared *prepared_ref(struct prepared *prepared);
 void prepared_unref(struct prepared *prepared); /* NULL is fine */
 
@@ -50,7 +52,6 @@ static inline uint32_t prepared_thread(uint32_t chunk, uint32_t thread_count)
 
 struct prepared_shard {
     const struct kernels *kernels;
-    struct shared_pool *pool;
     uint64_t boot;
     uint32_t thread, thread_count;
 };

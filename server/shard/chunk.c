@@ -8,19 +8,34 @@
 
 /* ---- memory ---- */
 
+/* In fp32 a chunk's weights are its newest published copy. */
+static bool are_published(const struct chunk *chunk)
+{
+    return chunk->codec == CODEC_FP32;
+}
+
 static void point_at_values(const struct chunk_store *store, struct chunk *chunk)
 {
     float *values = (float *)chunk->values->data;
-    chunk->state.weights = values;
-    for (uint32_t s = 0; s < store->states; s++)
-        chunk->state.state[s] = values += chunk->spec.n;
+    if (!are_published(chunk)) {
+        chunk->state.weights = values;
+        values += chunk->spec.n;
+    }
+    for (uint32_t s = 0; s < store->states; s++, values += chunk->spec.n)
+        chunk->state.state[s] = values;
+}
+
+static size_t values_bytes(const struct chunk_store *store, const struct chunk *chunk)
+{
+    size_t arrays = (are_published(chunk) ? 0 : 1) + (size_t)store->states;
+    return arrays * chunk->spec.n * sizeof(float);
 }
 
 /* A chunk that lends has a buffer that may change places with any copy buffer. What it does not use
  * of that is never touched, so the system gives no memory for it; a small chunk is copied. */
 static enum err take_values(const struct chunk_store *store, struct chunk *chunk)
 {
-    size_t bytes = (size_t)chunk->spec.n * (1 + store->states) * sizeof(float);
+    size_t bytes = values_bytes(store, chunk);
     check(chunk->spec.n <= store->weights_max);
     chunk->large = chunk->spec.n > store->weights_max / 2;
     chunk->lends = store->lends && chunk->large;
@@ -49,7 +64,7 @@ static enum err take_memory(const struct chunk_store *store, struct chunk *chunk
         chunk->seals == NULL || chunk->waiting == NULL)
         return ERR_NOMEM;
     TRY(take_values(store, chunk));
-    return published_init(&chunk->published, store->pool, store->open_steps,
+    return published_init(&chunk->published, store->blocks, chunk->spec.chunk, store->open_steps,
                           (size_t)chunk->spec.n * codec_bytes(chunk->codec));
 }
 
@@ -170,11 +185,24 @@ void chunk_remove(struct chunk_store *store, uint32_t index)
     memmove(chunk, chunk + 1, (store->count - index) * sizeof *chunk);
 }
 
+/* The weights that the caller fills in, zeros. */
+static enum err take_weights(const struct chunk_store *store, struct chunk *chunk, uint64_t version)
+{
+    void *data;
+    struct counted *before;
+    if (!are_published(chunk))
+        return ERR_OK;
+    TRY(published_next(&chunk->published, version, &data, &before));
+    counted_unref(before);
+    chunk->state.weights = data;
+    store->kernels->zero(store->kernels, data, chunk->spec.n * sizeof(float));
+    return ERR_OK;
+}
+
 enum err chunk_store_init(struct chunk_store *store, const struct shard_config *config,
                           uint32_t weights_max)
 {
     *store = (struct chunk_store){.kernels = config->kernels,
-                                  .pool = config->pool,
                                   .optimizer = config->optimizer,
                                   .slots = config->slots,
                                   .name_places = names_places(config->slots, config->audited),
@@ -186,9 +214,12 @@ enum err chunk_store_init(struct chunk_store *store, const struct shard_config *
                                   .weights_max = weights_max,
                                   .lends = !config->async.on && config->cut_versions == 0,
                                   .uncached = is_uncached(config)};
+    if (config->blocks != NULL)
+        store->blocks = shared_blocks_ref(config->blocks);
     for (uint32_t i = 0; i < config->chunk_count; i++) {
         uint32_t index;
         TRY(chunk_add(store, &config->chunks[i], &index));
+        TRY(take_weights(store, &store->chunks[index], config->version));
         store->chunks[index].since = store->chunks[index].first_cut = config->version;
     }
     return ERR_OK;
@@ -198,6 +229,7 @@ void chunk_store_release(struct chunk_store *store)
 {
     for (uint32_t i = 0; i < store->count; i++)
         release_chunk(store, &store->chunks[i]);
+    shared_blocks_unref(store->blocks);
     free(store->chunks);
 }
 
@@ -326,30 +358,45 @@ static void change_places(const struct chunk_store *store, struct chunk *chunk,
     point_at_values(store, chunk);
 }
 
+/* Where the chunk's values lie now, of those that lay elsewhere. Workers read a copy soon. */
+static struct kernels_apart apart_of(const struct chunk *chunk, const struct shard_state *from)
+{
+    const struct shard_state *to = &chunk->state;
+    return (struct kernels_apart){.w = to->weights != from->weights ? to->weights : NULL,
+                                  .m = to->state[0] != from->state[0] ? to->state[0] : NULL,
+                                  .v = to->state[1] != from->state[1] ? to->state[1] : NULL,
+                                  .w_cached = are_published(chunk)};
+}
+
 static enum err apply(struct chunk_store *store, struct chunk *chunk, uint64_t version,
                       const struct commit *commit, uint32_t slots, const float *sum,
                       struct counted **spare)
 {
     check(spare != NULL || !chunk_needs_spare(chunk, commit)); /* 9 */
-    if (changes(chunk, commit)) {
-        struct optimizer_chunk work = {
-            .rule = chunk->spec.rule,
-            .decay = chunk->spec.decay,
-            .n = chunk->spec.n,
-            .weights = chunk->state.weights,
-            .state = {chunk->state.state[0], chunk->state.state[1]},
-            .sum = sum,
-        };
-        TRY(published_next(&chunk->published, version, &work.published));
-        if (spare != NULL) {
-            change_places(store, chunk, spare);
-            const struct shard_state *to = &chunk->state;
-            work.apart = (struct kernels_apart){to->weights, to->state[0], to->state[1]};
-        }
-        optimizer_apply(store->kernels, &store->optimizer, commit, slots, chunk->codec, &work);
-    } else {
+    if (!changes(chunk, commit)) {
         published_same(&chunk->published, version);
+        return ERR_OK;
     }
+    void *copy;
+    struct counted *before; /* may have the weights */
+    TRY(published_next(&chunk->published, version, &copy, &before));
+    const struct shard_state from = chunk->state;
+    if (spare != NULL)
+        change_places(store, chunk, spare);
+    if (are_published(chunk))
+        chunk->state.weights = copy;
+    const struct optimizer_chunk work = {
+        .rule = chunk->spec.rule,
+        .decay = chunk->spec.decay,
+        .n = chunk->spec.n,
+        .weights = from.weights,
+        .state = {from.state[0], from.state[1]},
+        .apart = apart_of(chunk, &from),
+        .sum = sum,
+        .published = are_published(chunk) ? NULL : copy,
+    };
+    optimizer_apply(store->kernels, &store->optimizer, commit, slots, chunk->codec, &work);
+    counted_unref(before);
     return ERR_OK;
 }
 
@@ -373,7 +420,9 @@ enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uin
                        const float *values)
 {
     void *data;
-    TRY(published_next(&chunk->published, version, &data));
+    struct counted *before;
+    TRY(published_next(&chunk->published, version, &data, &before));
+    counted_unref(before);
     if (chunk->codec == CODEC_BF16)
         store->kernels->cast_to_bf16(store->kernels, data, values, chunk->spec.n);
     else
@@ -381,10 +430,27 @@ enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uin
     return ERR_OK;
 }
 
+enum err chunk_publish_own(const struct chunk_store *store, struct chunk *chunk, uint64_t version)
+{
+    return are_published(chunk) ? ERR_OK
+                                : chunk_publish(store, chunk, version, chunk->state.weights);
+}
+
+struct counted *chunk_published_weights(const struct chunk *chunk, uint64_t version)
+{
+    return are_published(chunk) ? published_get(&chunk->published, version) : NULL;
+}
+
 size_t chunk_copy_bytes(const struct chunk_store *store)
 {
     size_t arrays = (size_t)1 + store->states + store->cut_versions;
-    return arrays * store->weights_max * sizeof(float);
+    size_t all = arrays * store->weights_max;
+    /* In fp32 a large chunk, which lends, has only its states here; a small one is copied. */
+    size_t states = (size_t)store->states * store->weights_max,
+           small = arrays * (store->weights_max / 2);
+    if (store->lends && store->weights_codec == CODEC_FP32)
+        all = states > small ? states : small;
+    return all * sizeof(float);
 }
 
 /* The writer reads the copy later: of a large shard it has left all caches until then. */
@@ -400,9 +466,11 @@ static void copy_values(const struct chunk_store *store, float *out, const float
 void chunk_copy(const struct chunk_store *store, const struct chunk *chunk, uint64_t version,
                 float *out)
 {
-    uint32_t n = chunk->spec.n, own = (1 + store->states) * n;
-    copy_values(store, out, chunk->state.weights, own);
-    out += own;
+    uint32_t n = chunk->spec.n;
+    copy_values(store, out, chunk->state.weights, n);
+    out += n;
+    for (uint32_t s = 0; s < store->states; s++, out += n)
+        copy_values(store, out, chunk->state.state[s], n);
     for (uint32_t back = 1; back <= store->cut_versions; back++, out += n) {
         const struct counted *copy =
             published_get(&chunk->published, version > back ? version - back : 0);
@@ -423,10 +491,11 @@ enum err chunk_restore(const struct chunk_store *store, struct chunk *chunk, uin
 {
     const struct kernels *kernels = store->kernels;
     uint32_t n = chunk->spec.n;
+    TRY(take_weights(store, chunk, version));
     cursor_copy(payload, kernels, CODEC_FP32, chunk->state.weights, n);
     for (uint32_t s = 0; s < store->states; s++)
         cursor_copy(payload, kernels, CODEC_FP32, chunk->state.state[s], n);
-    TRY(chunk_publish(store, chunk, version, chunk->state.weights));
+    TRY(chunk_publish_own(store, chunk, version));
     if (store->cut_versions == 0)
         return ERR_OK;
     scoped(free_scoped) float *values = malloc(n * sizeof *values);
@@ -444,6 +513,8 @@ enum err chunk_restore(const struct chunk_store *store, struct chunk *chunk, uin
 void chunk_check(const struct chunk_store *store, const struct chunk *chunk, uint64_t from,
                  uint64_t to)
 {
+    check(!are_published(chunk) || chunk->awaited ||
+          published_is_at(&chunk->published, chunk->state.weights));
     for (uint32_t p = 0; p < chunk->spec.parts; p++) {
         const struct chunk_part *part = &chunk->parts[p];
         uint32_t held = 0;

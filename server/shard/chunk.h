@@ -22,7 +22,8 @@ struct chunk_part {
 struct chunk {
     struct shard_chunk spec;
     struct shard_state state;
-    enum codec codec; /* of published copies: the run's, but the loss is always fp32 */
+    enum codec codec; /* of published copies: the run's, but the loss is always fp32. In fp32 the
+                         newest one has the weights */
     struct published published;
     struct chunk_part *parts;
     bool *summed; /* step t at t % open_steps: parts are added, the sum is part 0's root */
@@ -40,7 +41,7 @@ struct chunk {
     uint32_t to;  /* the caller's number of that server */
 
     /* Memory that the fields above point into: */
-    struct counted *values; /* weights, then each state, as a cut has them */
+    struct counted *values; /* weights, but in fp32, then each state, as a cut has them */
     bool large;             /* more than half as large as the run's largest */
     bool lends;             /* the writer of a cut gets `values` themselves, no copy */
     struct reduce *trees;
@@ -51,7 +52,7 @@ struct chunk {
 
 struct chunk_store {
     const struct kernels *kernels;
-    struct shared_pool *pool;
+    struct shared_blocks *blocks; /* a reference; NULL: copies are on the heap */
     struct spec_optimizer optimizer;
     uint32_t slots;
     uint32_t name_places; /* names_places() */
@@ -116,9 +117,14 @@ enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struc
 /* Makes `version` by `commit` from a sum that lies elsewhere. ERR_NOMEM: nothing changed. */
 enum err chunk_apply_sum(struct chunk_store *store, struct chunk *chunk, uint64_t version,
                          const struct commit *commit, const float *sum) MUST_USE;
-/* Publishes n values as a version with which the shard begins: the present one, or one before. */
+/* Publishes n values as a version before the one with which the shard begins, and the weights that
+ * were filled in as that one. */
 enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
                        const float *values) MUST_USE;
+enum err chunk_publish_own(const struct chunk_store *store, struct chunk *chunk,
+                           uint64_t version) MUST_USE;
+/* The copy that has the chunk's weights of its newest version, borrowed; NULL: its values have them. */
+struct counted *chunk_published_weights(const struct chunk *chunk, uint64_t version);
 
 /* Bytes of a snapshot's copy of the largest chunk; the copy of `version`: weights, each state, then
  * the published versions before it, newest first, cut_versions of them (below 0: version 0's
@@ -132,7 +138,7 @@ uint32_t chunk_copy_arrays(const struct chunk_store *store);
 enum err chunk_restore(const struct chunk_store *store, struct chunk *chunk, uint64_t version,
                        struct cursor *payload) MUST_USE;
 
-/* Invariants 3 (of open steps in [from, to]) and 6 of shard.h. */
+/* Invariants 3 (of open steps in [from, to]), 4 (of the weights) and 6 of shard.h. */
 void chunk_check(const struct chunk_store *store, const struct chunk *chunk, uint64_t from,
                  uint64_t to);
 

@@ -57,7 +57,9 @@ void optimizer_apply(const struct kernels *kernels, const struct spec_optimizer 
                      const struct commit *commit, uint32_t slots, enum codec codec,
                      const struct optimizer_chunk *chunk)
 {
-    enum kernels_format format = codec == CODEC_BF16 ? KERNELS_BF16 : KERNELS_F32;
+    enum kernels_format format = chunk->published == NULL ? KERNELS_NONE
+                                 : codec == CODEC_BF16    ? KERNELS_BF16
+                                                          : KERNELS_F32;
     check(commit->apply && chunk->rule != MODEL_NONE);
     if (chunk->rule == MODEL_MEAN)
         apply_mean(kernels, slots, format, chunk);

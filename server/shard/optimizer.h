@@ -22,7 +22,7 @@ struct optimizer_chunk {
     float *state[OPTIMIZER_STATES_MAX];
     struct kernels_apart apart; /* where the new ones go; NULL: in place */
     const float *sum;
-    void *published; /* n values in the weights' codec, written in the same pass */
+    void *published; /* n values in the weights' codec, written in the same pass; may be NULL */
 };
 
 /* Applies `commit` (whose `apply` is set) by the chunk's rule, not MODEL_NONE: one step of the

@@ -1,10 +1,13 @@
-/* A ring of counted copies and a spare. */
+/* A ring of counted copies. */
 #include "server/shard/published.h"
 
-enum err published_init(struct published *published, struct shared_pool *pool, uint32_t versions,
-                        size_t bytes)
+#include <stdlib.h>
+
+enum err published_init(struct published *published, struct shared_blocks *blocks, uint32_t chunk,
+                        uint32_t versions, size_t bytes)
 {
-    *published = (struct published){.pool = pool, .versions = versions, .bytes = bytes};
+    *published =
+        (struct published){.blocks = blocks, .chunk = chunk, .versions = versions, .bytes = bytes};
     published->ring = calloc(versions, sizeof *published->ring);
     return published->ring == NULL ? ERR_NOMEM : ERR_OK;
 }
@@ -14,7 +17,6 @@ void published_release(struct published *published)
     if (published->ring != NULL)
         for (uint32_t i = 0; i < published->versions; i++)
             counted_unref(published->ring[i]);
-    counted_unref(published->spare);
     free(published->ring);
 }
 
@@ -25,22 +27,23 @@ static bool is_free(struct counted *copy)
     return copy != NULL && atomic_load_explicit(&copy->references, memory_order_acquire) == 1;
 }
 
-enum err published_next(struct published *published, uint64_t version, void **ret_data)
+static struct counted *new_copy(const struct published *published, uint64_t version)
+{
+    return published->blocks != NULL
+               ? shared_blocks_take(published->blocks, published->chunk, version)
+               : counted_new(published->bytes);
+}
+
+enum err published_next(struct published *published, uint64_t version, void **ret_data,
+                        struct counted **ret_before)
 {
     struct counted **place = &published->ring[version % published->versions];
+    *ret_before = NULL;
     if (!is_free(*place)) {
-        struct counted *copy = published->spare;
-        if (is_free(copy)) {
-            published->spare = *place;
-        } else {
-            copy = shared_pool_counted(published->pool, published->bytes);
-            if (copy == NULL)
-                return ERR_NOMEM;
-            if (*place != NULL) {
-                counted_unref(published->spare);
-                published->spare = *place;
-            }
-        }
+        struct counted *copy = new_copy(published, version);
+        if (copy == NULL)
+            return ERR_NOMEM;
+        *ret_before = *place;
         *place = copy;
     }
     *ret_data = (*place)->data;
@@ -63,4 +66,12 @@ struct counted *published_get(const struct published *published, uint64_t versio
     struct counted *copy = published->ring[version % published->versions];
     check(copy != NULL);
     return copy;
+}
+
+bool published_is_at(const struct published *published, const void *data)
+{
+    for (uint32_t i = 0; i < published->versions; i++)
+        if (published->ring[i] != NULL && published->ring[i]->data == data)
+            return true;
+    return false;
 }

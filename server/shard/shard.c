@@ -122,7 +122,7 @@ enum err shard_start(struct shard *shard)
 {
     for (uint32_t i = 0; i < shard->store.count; i++) {
         struct chunk *chunk = &shard->store.chunks[i];
-        TRY(chunk_publish(&shard->store, chunk, shard->version, chunk->state.weights));
+        TRY(chunk_publish_own(&shard->store, chunk, shard->version));
     }
     return ERR_OK;
 }

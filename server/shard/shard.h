@@ -43,10 +43,10 @@
  *
  * Moves (P11): a commit may take chunks from this shard and bring others: shard_move.c.
  *
- * Memory, all taken in shard_new(), and by a commit that brings chunks: weights, states, two
- * published copies (+ delay), the sums' buffers (touched only when used). Later the copy buffers,
- * a parked pull's names (capped) and a third published copy of a chunk while a slow peer still
- * holds the oldest.
+ * Memory, all taken in shard_new(), and by a commit that brings chunks: states, a published copy
+ * (+ delay), which has the weights in fp32, else the weights as well, the sums' buffers (touched only
+ * when used). Later the copy buffers, a parked pull's names (capped), and a chunk's next published
+ * copy while somebody reads the one whose place it takes.
  *
  * Invariants (shard_check):
  *  1 a chunk's sums are those of steps in [version, version + delay], and of the step that is being
@@ -54,7 +54,8 @@
  *  2 applying: chunks below the apply cursor have the new version published, the others the old;
  *  3 step t is reduced exactly when every chunk's sum of t is there, and a chunk's sum is there
  *    exactly when the trees of all its parts were complete: it is then held by part 0's alone;
- *  4 every readable version of a chunk is a copy that we hold a reference to;
+ *  4 every readable version of a chunk is a copy that we hold a reference to; in fp32 one of them
+ *    has the weights;
  *  5 every parked pull waits for a version above its last chunk's, in that chunk's list;
  *  6 every buffer of a chunk is either free or in exactly one tree or sum;
  *  7 the snapshot cursor is at or above the apply cursor while a snapshot is under way;
@@ -67,6 +68,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/scoped.h"
+#include "common/shared/shared_blocks.h"
 #include "kernels/kernels.h"
 #include "proto/wire.h"
 #include "server/shard/applied.h"
@@ -109,7 +111,8 @@ struct shard_chunk {
 
 struct shard_config {
     const struct kernels *kernels; /* borrowed for the shard's life */
-    struct shared_pool *pool;      /* where published copies lie; NULL: on the heap. Borrowed */
+    struct shared_blocks *blocks;  /* where published copies lie; NULL: on the heap. Borrowed for
+                                      the call */
     uint64_t generation;
     uint64_t boot;
     uint64_t term;    /* of the coordinator that prepared it */
@@ -214,11 +217,12 @@ struct shard_effect {
             uint32_t versions;
             uint32_t extra_bytes; /* async: of what the chunk took, behind the values */
             bool last;
-            struct counted *block; /* n weights, n of each state, then n of each of the versions
-                                      before the cut's, newest first (below 0: version 0's), fp32;
-                                      it may be longer; the reference is the caller's: dropping it
-                                      gives room for the next chunk. A shard without chunks hands
-                                      out one effect without a block */
+            /* n weights, n of each state, then n of each of the versions before the cut's, newest
+             * first (below 0: version 0's), fp32; it may be longer. The weights may lie in a copy of
+             * their own instead. Both references are the caller's, shard_snapshot_drop(): dropping
+             * them gives room for the next chunk. A shard without chunks hands out one effect
+             * without a block. */
+            struct counted *block, *weights;
         } snapshot;
         struct {
             uint64_t member, first_member;
@@ -265,8 +269,8 @@ enum err shard_new(const struct shard_config *config, struct shard **ret_shard) 
 void shard_free(struct shard *shard); /* NULL is fine */
 SCOPED_FREE(struct shard, shard_free)
 
-/* The state of chunks[index], zeros at first: written by the caller before shard_start(), only read
- * afterwards, between calls. */
+/* Where the state of chunks[index] lies until the next call, zeros at first: written by the caller
+ * before shard_start(), only read afterwards. */
 struct shard_state shard_state(const struct shard *shard, uint32_t index);
 /* Publishes n values of chunks[index] as a version before the one that is filled in, because
  * tickets are computed on it (P9). To be called before shard_start() for each of the cut_versions
@@ -362,6 +366,11 @@ void shard_report(const struct shard *shard, struct shard_effects *effects);
 /* Hands out the present version as if its commit had ordered a cut (version 0 is a cut). Not while
  * a commit is being carried out or another snapshot is under way: false. */
 bool shard_snapshot_begin(struct shard *shard);
+/* Of a SHARD_SNAPSHOT with a block: its n weights, what a cut has behind them, and the end of both.
+ * Any thread. */
+const float *shard_snapshot_weights(const struct shard_effect *snapshot);
+const float *shard_snapshot_rest(const struct shard_effect *snapshot);
+void shard_snapshot_drop(const struct shard_effect *snapshot); /* without a block: nothing */
 /* Answers parked pulls with OLD_GENERATION; false: call again for the rest. */
 bool shard_close(struct shard *shard, struct shard_effects *effects);
 

@@ -116,26 +116,31 @@ static enum err copy_block(struct shard *shard, uint32_t index, struct counted *
     return ERR_OK;
 }
 
-/* What a cut has of the chunk, a reference for the writer; NULL: not now. */
-static enum err block_of(struct shard *shard, uint32_t index, struct counted **ret_block)
+/* What a cut has of the chunk, references for the writer; NULL: not now, and no weights beside the
+ * block. */
+static enum err block_of(struct shard *shard, uint32_t index, struct counted **ret_block,
+                         struct counted **ret_weights)
 {
     const struct chunk *chunk = &shard->store.chunks[index];
-    *ret_block = NULL;
+    *ret_block = *ret_weights = NULL;
     if (is_far_ahead(shard))
         return ERR_OK;
     if (!chunk->lends)
         return copy_block(shard, index, ret_block);
     *ret_block = counted_ref(chunk->values);
+    *ret_weights = chunk_published_weights(chunk, shard->snapshot_cut.version);
+    if (*ret_weights != NULL)
+        counted_ref(*ret_weights);
     return ERR_OK;
 }
 
 enum err shard_snapshot_next(struct shard *shard, struct shard_effects *effects, bool *ret_done)
 {
     uint32_t index = shard->snapshot_next;
-    struct counted *block = NULL;
+    struct counted *block = NULL, *weights = NULL;
     *ret_done = false;
     if (index < shard->store.count) {
-        TRY(block_of(shard, index, &block));
+        TRY(block_of(shard, index, &block, &weights));
         if (block == NULL)
             return ERR_OK;
     }
@@ -149,6 +154,7 @@ enum err shard_snapshot_next(struct shard *shard, struct shard_effects *effects,
     if (block != NULL) {
         const struct chunk *chunk = &shard->store.chunks[index];
         effect->snapshot.block = block;
+        effect->snapshot.weights = weights;
         effect->snapshot.chunk = chunk->spec.chunk;
         effect->snapshot.n = chunk->spec.n;
         shard->snapshot_next++;
@@ -158,4 +164,24 @@ enum err shard_snapshot_next(struct shard *shard, struct shard_effects *effects,
     shard->snapshot = !effect->snapshot.last;
     *ret_done = true;
     return ERR_OK;
+}
+
+/* ---- the writer's side ---- */
+
+const float *shard_snapshot_weights(const struct shard_effect *snapshot)
+{
+    const struct counted *weights = snapshot->snapshot.weights;
+    return (const float *)(weights != NULL ? weights : snapshot->snapshot.block)->data;
+}
+
+const float *shard_snapshot_rest(const struct shard_effect *snapshot)
+{
+    const float *block = (const float *)snapshot->snapshot.block->data;
+    return snapshot->snapshot.weights != NULL ? block : block + snapshot->snapshot.n;
+}
+
+void shard_snapshot_drop(const struct shard_effect *snapshot)
+{
+    counted_unref(snapshot->snapshot.weights);
+    counted_unref(snapshot->snapshot.block);
 }

@@ -313,7 +313,6 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
 {
     const struct shard_thread_config *config = &thread->config;
     const struct prepared_shard about = {.kernels = config->kernels,
-                                         .pool = config->pool,
                                          .boot = config->boot,
                                          .thread = config->index,
                                          .thread_count = config->count};

@@ -40,7 +40,6 @@ struct shard_thread_config {
     uint32_t count; /* threads of this server: chunk c is thread c % count's */
     uint64_t boot;
     const struct kernels *kernels;
-    struct shared_pool *pool; /* of published copies; NULL: on the heap */
     const struct logger *logger;
     struct cut_writer *cut_writer;
     struct order_writer *order_writer;

@@ -327,7 +327,6 @@ static enum err start_threads(struct shards *shards)
     struct shard_thread_config thread = {.count = count,
                                          .boot = config->boot,
                                          .kernels = shards->kernels,
-                                         .pool = rpc_loop_pool(config->loop),
                                          .logger = config->logger,
                                          .cut_writer = shards->cut_writer,
                                          .order_writer = shards->order_writer,
@@ -415,7 +414,8 @@ static void prepare_threads(struct shards *shards, const struct server_command *
 {
     struct prepared *prepared = NULL;
     struct reason reason = {{0}};
-    enum err err = prepared_new(command, &prepared, &reason);
+    struct shared_pool *pool = rpc_loop_pool(shards->config.loop);
+    enum err err = prepared_new(command, pool, &prepared, &reason);
     if (err == ERR_OK)
         err = give_to_threads(shards, prepared);
     if (err != ERR_OK && reason.text[0] == 0)

@@ -97,7 +97,7 @@ struct bench {
     uint32_t chunk_count;
     float *gradient; /* of all chunks */
     uint64_t step;
-    struct counted **lent; /* NULL: not with the writer of a cut */
+    struct shard_effect *lent; /* (chunks) what the writer of a cut has; {0}: nothing */
     struct shard_effects effects;
 };
 
@@ -164,14 +164,14 @@ static void push_slot(struct bench *bench, uint32_t slot)
 /* The writer gets a chunk, or gives all back. */
 static void lend(struct bench *bench, const struct shard_effect *snapshot)
 {
-    bench->lent[snapshot->snapshot.chunk] = snapshot->snapshot.block;
+    bench->lent[snapshot->snapshot.chunk] = *snapshot;
 }
 
 static void give_back(struct bench *bench)
 {
     for (uint32_t i = 0; i < bench->chunk_count; i++) {
-        counted_unref(bench->lent[i]);
-        bench->lent[i] = NULL;
+        shard_snapshot_drop(&bench->lent[i]);
+        bench->lent[i] = (struct shard_effect){0};
     }
 }
 

@@ -6,9 +6,10 @@
  * belongs to it). A pass pushes one slot of every chunk, or pulls every chunk once. Slots are added
  * up in tree order: of two, one is copied from the received slices and one added, and every second
  * makes a pair of sums; the limit does the same. Each message's gradients are copied into a
- * payload, as a worker's encoding does. Weights are sent from the published
- * copies and copied into the worker's array. THREADS: polling threads of each process; 0: one per
- * core. CASE: only that one, e.g. "push tls". Nothing is applied in the timed part. */
+ * payload, as a worker's encoding does. Weights are sent from the published copies and copied into
+ * the worker's array; through shared memory they stay where they are, as in a worker on a CPU, and
+ * are read once. The limit copies. THREADS: polling threads of each process; 0: one per core. CASE:
+ * only that one, e.g. "push tls". Nothing is applied in the timed part. */
 #include "common/arena.h"
 #include "common/model/model.h"
 #include "common/shared/shared_pool.h"
@@ -159,7 +160,9 @@ struct worker {
     struct model model;
     struct counted *tensor; /* all chunks, one after another */
     struct group *groups;
+    struct rpc_message **kept; /* (groups) whose weights are used where they lie; may be NULL */
     uint32_t group_count;
+    uint32_t seen; /* of all values that were read there */
     struct rpc_stream *stream;
     struct thread_mutex
         lock;              /* guards the rest: an answer may come while the first ones are sent */
@@ -173,7 +176,8 @@ struct worker {
 static void groups_make(struct worker *worker)
 {
     worker->groups = calloc(worker->model.chunks_count, sizeof *worker->groups);
-    check(worker->groups != NULL);
+    worker->kept = calloc(worker->model.chunks_count, sizeof *worker->kept);
+    check(worker->groups != NULL && worker->kept != NULL);
     struct group group = {0};
     size_t offset = 0;
     for (uint32_t c = 0; c < worker->model.chunks_count; c++) {
@@ -265,10 +269,25 @@ static void send_more_locked(struct worker *worker)
     }
 }
 
-static void take_weights(struct worker *worker, const struct from_shard *message,
-                         const struct rpc_message *bytes)
+/* A value that depends on all words. */
+static uint32_t read_all(struct slice slice)
 {
-    const struct group *group = &worker->groups[message->weights.id % worker->group_count];
+    enum { LANES = 16 };
+    const uint32_t *words = (const uint32_t *)(const void *)slice.data;
+    uint32_t lanes[LANES] = {0}, seen = 0;
+    for (size_t i = 0; i + LANES <= slice.bytes / sizeof *words; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lanes[k] ^= words[i + k];
+    for (size_t k = 0; k < LANES; k++)
+        seen ^= lanes[k];
+    return seen;
+}
+
+static void take_weights(struct worker *worker, const struct from_shard *message,
+                         struct rpc_message *bytes)
+{
+    uint32_t number = (uint32_t)(message->weights.id % worker->group_count);
+    const struct group *group = &worker->groups[number];
     check(message->payload_bytes == group->bytes);
     struct limit_sink sink = {.copy = worker->tensor->data + group->offset};
     size_t skip = message->payload_offset;
@@ -276,8 +295,14 @@ static void take_weights(struct worker *worker, const struct from_shard *message
         struct slice slice = bytes->slices[i];
         size_t here = skip < slice.bytes ? skip : slice.bytes;
         skip -= here;
-        limit_sink_take(&sink, slice.data + here, slice.bytes - here);
+        slice = (struct slice){slice.data + here, slice.bytes - here};
+        if (bytes->lent)
+            worker->seen ^= read_all(slice);
+        else
+            limit_sink_take(&sink, slice.data, slice.bytes);
     }
+    rpc_message_unref(worker->kept[number]);
+    worker->kept[number] = bytes->lent ? rpc_message_ref(bytes) : NULL;
 }
 
 static void one_done(struct worker *worker)

@@ -70,7 +70,7 @@ static void carry_out_one(struct world *world, struct shard_effect *effect)
         for (uint32_t i = 0; i < effect->weights.header.chunk_count; i++)
             counted_unref(effect->weights.copies[i]);
     if (effect->kind == SHARD_SNAPSHOT)
-        counted_unref(effect->snapshot.block);
+        shard_snapshot_drop(effect);
     if (effect->kind == SHARD_ORDER)
         for (uint32_t i = 0; i < effect->order.count; i++) {
             world->ordered += effect->order.entries[i].gradient != NULL ? 1 : 0;

@@ -96,7 +96,7 @@ static void server_add(const struct cluster *cluster, struct server *server)
     float values[WEIGHTS * (1 + STATES)];
     for (uint32_t i = 0; i < WEIGHTS * (1 + STATES); i++)
         values[i] = value(cut, chunk, i);
-    need(checkpoint_writer_add(server->file, chunk, WEIGHTS, values, &reason));
+    need(checkpoint_writer_add(server->file, chunk, WEIGHTS, values, values + WEIGHTS, &reason));
     server->chunks++;
 }
 

@@ -165,15 +165,18 @@ static const struct moment *moment_at(const struct history_chunk *chunk, uint64_
 }
 
 /* The chunk's moment of exactly that state, rather one on its way; NULL: none. */
+/* With these weights, and that behind them. */
 static struct moment *moment_of(const struct sim *sim, const struct history_chunk *chunk,
-                                const uint8_t *state)
+                                const void *weights, const void *rest)
 {
-    size_t bytes = state_bytes(sim, chunk);
+    size_t first = chunk->spec.n * sizeof(float), behind = state_bytes(sim, chunk) - first;
     for (struct moment *moment = chunk->now; moment != NULL; moment = moment->before)
-        if (memcmp(moment->state, state, bytes) == 0)
+        if (memcmp(moment->state, weights, first) == 0 &&
+            memcmp(moment->state + first, rest, behind) == 0)
             return moment;
     for (struct moment *moment = chunk->newest; moment != NULL; moment = moment->older)
-        if (memcmp(moment->state, state, bytes) == 0)
+        if (memcmp(moment->state, weights, first) == 0 &&
+            memcmp(moment->state + first, rest, behind) == 0)
             return moment;
     return NULL;
 }
@@ -227,7 +230,7 @@ static void begin(struct sim *sim, struct sim_thread *thread, const struct shard
     while (thread->chunks[index].chunk != entry->chunk)
         index++;
     uint8_t *state = copy_state(sim, chunk, thread->shard, index);
-    struct moment *moment = moment_of(sim, chunk, state);
+    struct moment *moment = moment_of(sim, chunk, state, state + chunk->spec.n * sizeof(float));
     free(state);
     if (moment == NULL || moment->version != entry->version)
         sim_violated(sim, 16, "s%u begins chunk %u with a version %llu that it never had",
@@ -430,7 +433,7 @@ void history_snapshot(struct sim *sim, const struct sim_thread *thread,
     if (effect->snapshot.block == NULL || thread->is_late)
         return;
     const struct history_chunk *chunk = &sim->history.chunks[effect->snapshot.chunk];
-    if (moment_of(sim, chunk, effect->snapshot.block->data) == NULL)
+    if (moment_of(sim, chunk, shard_snapshot_weights(effect), shard_snapshot_rest(effect)) == NULL)
         sim_violated(sim, 16, "chunk %u goes to a cut in a state that it never had",
                      effect->snapshot.chunk);
 }
@@ -479,7 +482,7 @@ void history_over(struct sim *sim, bool all_tickets)
         struct checkpoint_chunk stored;
         bool there = checkpoint_read(checkpoint, c, &stored, NULL) == ERR_OK;
         const struct moment *moment =
-            there ? moment_of(sim, chunk, (const uint8_t *)stored.values) : NULL;
+            there ? moment_of(sim, chunk, stored.values, stored.values + chunk->spec.n) : NULL;
         if (moment == NULL || (all_tickets && moment->version != tickets))
             sim_violated(sim, 13, "the run ends with chunk %u at version %lld of %llu", c,
                          moment != NULL ? (long long)moment->version : -1LL,

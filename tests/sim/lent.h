@@ -13,8 +13,8 @@ enum { LENT_BLOCKS_MAX = 64 };
 /* The newest blocks that were handed out and not written yet. */
 struct lent {
     struct lent_block {
-        const void *values; /* NULL: no block */
-        size_t bytes;
+        const void *weights, *rest; /* NULL: no block */
+        size_t weights_bytes, rest_bytes;
         uint64_t digest;
     } blocks[LENT_BLOCKS_MAX];
     uint32_t next;

@@ -267,6 +267,7 @@ enum err __wrap_executor_run(struct executor *executor, const struct ticket *tic
 
 REAL(void, executor_decode, struct executor *executor, uint32_t chunk, enum codec codec,
      struct cursor *cursor);
+REAL(bool, executor_may_point, const struct executor *executor);
 REAL(void, executor_copy, struct executor *executor, struct executor *from, uint32_t chunk);
 REAL(void, executor_encode, const struct executor *executor, uint32_t chunk, uint32_t part,
      enum codec codec, void *ret_bytes);
@@ -312,6 +313,12 @@ void __wrap_executor_decode(struct executor *executor, uint32_t chunk, enum code
     check_unused(device, chunk);
     compute_decode(&sim->compute, chunk, bytes, device->weights);
     device->held[chunk] = digest_fast64((struct slice){bytes, count});
+}
+
+/* What was received is copied. */
+bool __wrap_executor_may_point(const struct executor *executor)
+{
+    return !is_worker() && __real_executor_may_point(executor);
 }
 
 void __wrap_executor_copy(struct executor *executor, struct executor *from, uint32_t chunk)

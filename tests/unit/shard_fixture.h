@@ -77,7 +77,7 @@ static inline void clear(struct shard_fixture *f)
         for (uint32_t c = 0; e->kind == SHARD_WEIGHTS && c < e->weights.header.chunk_count; c++)
             counted_unref(e->weights.copies[c]);
         if (e->kind == SHARD_SNAPSHOT)
-            counted_unref(e->snapshot.block);
+            shard_snapshot_drop(e);
     }
     f->effects.count = 0;
 }

@@ -72,7 +72,7 @@ static void clear(struct async_fixture *f)
         for (uint32_t c = 0; e->kind == SHARD_ORDER && c < e->order.count; c++)
             counted_unref(e->order.entries[c].gradient);
         if (e->kind == SHARD_SNAPSHOT)
-            counted_unref(e->snapshot.block);
+            shard_snapshot_drop(e);
     }
     f->effects.count = 0;
 }
@@ -446,12 +446,12 @@ static void fill_from(struct shard *shard, const struct shard_effect *snapshot, 
 {
     struct shard_state to = shard_state(shard, index);
     size_t bytes = snapshot->snapshot.n * sizeof(float);
-    memcpy(to.weights, snapshot->snapshot.block->data, bytes);
-    for (uint32_t s = 0; s < snapshot->snapshot.states; s++)
-        memcpy(to.state[s], snapshot->snapshot.block->data + (1 + s) * bytes, bytes);
+    const float *rest = shard_snapshot_rest(snapshot);
+    memcpy(to.weights, shard_snapshot_weights(snapshot), bytes);
+    for (uint32_t s = 0; s < snapshot->snapshot.states; s++, rest += snapshot->snapshot.n)
+        memcpy(to.state[s], rest, bytes);
     assert_int_equal(snapshot->snapshot.extra_bytes, shard_extra_bytes(shard));
-    const uint8_t *extra = snapshot->snapshot.block->data + (1 + snapshot->snapshot.states) * bytes;
-    assert_int_equal(shard_load_extra(shard, index, extra), ERR_OK);
+    assert_int_equal(shard_load_extra(shard, index, (const uint8_t *)rest), ERR_OK);
 }
 
 TEST_F(a_cut_knows_what_each_chunk_took, async, .optimizer = SPEC_MOMENTUM)
@@ -574,9 +574,7 @@ TEST_F(p12_a_cut_waits_for_what_the_log_got_before_it, async, .logged = true)
     shard_logged(f->shard, COUNT);
     while (effect(f, SHARD_SNAPSHOT) == NULL)
         work_once(f);
-    const float *weights =
-        (const float *)(const void *)effect(f, SHARD_SNAPSHOT)->snapshot.block->data;
-    assert_true(weights[0] == -1);
+    assert_true(shard_snapshot_weights(effect(f, SHARD_SNAPSHOT))[0] == -1);
 }
 
 TEST_F(a_step_is_reduced_only_when_it_is_on_disk, async, .logged = true)

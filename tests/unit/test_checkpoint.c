@@ -72,7 +72,8 @@ static enum err write_server(struct cut_fixture *f, const struct file_ops *ops,
         chunk_values(&f->model, i, values);
         values[0] += f->shift;
         if (i % SERVERS == server)
-            TRY(checkpoint_writer_add(writer, i, f->model.chunks[i].weights, values, &f->reason));
+            TRY(checkpoint_writer_add(writer, i, f->model.chunks[i].weights, values,
+                                      values + f->model.chunks[i].weights, &f->reason));
     }
     return checkpoint_writer_finish(writer, manifest, &f->reason);
 }

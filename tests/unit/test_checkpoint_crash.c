@@ -29,7 +29,7 @@ static enum err write_server(const struct file_ops *ops, const char *dir,
         float values[(1 + STATES) * WEIGHTS];
         for (uint32_t i = 0; i < (1 + STATES) * WEIGHTS; i++)
             values[i] = value_of(cut, chunk);
-        TRY(checkpoint_writer_add(writer, chunk, WEIGHTS, values, NULL));
+        TRY(checkpoint_writer_add(writer, chunk, WEIGHTS, values, values + WEIGHTS, NULL));
     }
     return checkpoint_writer_finish(writer, ret_manifest, NULL);
 }

@@ -164,7 +164,7 @@ static void record_version(struct plan_fixture *f, uint64_t version)
     assert_int_equal(checkpoint_writer_new(&file_ops_real, path, record.name, 0,
                                            (struct checkpoint_arrays){.states = 2}, &writer, NULL),
                      ERR_OK);
-    assert_int_equal(checkpoint_writer_add(writer, 0, 1, values, NULL), ERR_OK);
+    assert_int_equal(checkpoint_writer_add(writer, 0, 1, values, values + 1, NULL), ERR_OK);
     assert_int_equal(checkpoint_writer_finish(writer, &record.manifests[0], NULL), ERR_OK);
     checkpoint_writer_free(writer);
     assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);

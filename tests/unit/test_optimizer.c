@@ -57,7 +57,7 @@ static void note_mean(const struct kernels *k, float *w, void *published,
 static const struct kernels table = {
     .sgd = note_sgd, .momentum = note_momentum, .adamw = note_adamw, .mean = note_mean};
 
-static float arrays[4][N];
+static float arrays[5][N];
 static const struct commit commit = {
     .apply = true, .scale = 0.125f, .lr = 0.25f, .bias1 = 0.5f, .bias2 = 0.0625f};
 
@@ -68,7 +68,8 @@ static struct optimizer_chunk chunk(enum model_rule rule, bool decay)
                                     .n = N,
                                     .weights = arrays[0],
                                     .state = {arrays[1], arrays[2]},
-                                    .sum = arrays[3]};
+                                    .sum = arrays[3],
+                                    .published = arrays[4]};
 }
 
 TEST(states_are_counted)
@@ -89,6 +90,9 @@ TEST(sgd_decays_what_decays)
     optimizer_apply(&table, &settings, &commit, 4, CODEC_BF16, &without);
     assert_true(seen.sgd.weight_decay == 0);
     assert_int_equal(seen.format, KERNELS_BF16);
+    without.published = NULL;
+    optimizer_apply(&table, &settings, &commit, 4, CODEC_FP32, &without);
+    assert_int_equal(seen.format, KERNELS_NONE);
 }
 
 TEST(momentum_gets_its_settings)

@@ -4,9 +4,10 @@
 #include "tests/unit/test_rpc_stream.c" /* and its main() */
 
 #include "common/rpc/grpc/stream.h"
+#include "common/shared/shared_loans.h"
 #include "common/shared/shared_pool.h"
 
-enum { NUMBERED = 40, SHARED_LOANS = 256 };
+enum { NUMBERED = 40 };
 
 /* The client's end has the memory, too, when the first message has come back through it. */
 static void wait_shared(struct stream_fixture *world)
@@ -266,8 +267,8 @@ TEST_F(a_loan_that_is_too_long_ends_the_stream, stream, .path = "/test.T/Short")
 TEST_F(a_loan_of_no_number_ends_the_stream, stream, .path = "/test.T/Echo")
 {
     const uint64_t extent[2] = {0, 100};
-    write_loan(f, SHARED_LOANS, 1, extent);
-    assert_string_equal(f->closed_reason.text, "loan 256, which nobody makes");
+    write_loan(f, SHARED_LOANS_MAX, 1, extent);
+    assert_string_equal(f->closed_reason.text, "loan 16384, which nobody makes");
 }
 
 TEST_F(a_loan_of_more_pieces_than_words_ends_the_stream, stream, .path = "/test.T/Echo")

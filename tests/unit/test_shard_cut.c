@@ -3,6 +3,30 @@
 
 #include "server/shard/prepare.h"
 
+/* A writer's references. */
+static struct shard_effect hold(const struct shard_effect *snapshot)
+{
+    struct shard_effect held = *snapshot;
+    held.snapshot.block = counted_ref(snapshot->snapshot.block);
+    if (snapshot->snapshot.weights != NULL)
+        counted_ref(snapshot->snapshot.weights);
+    return held;
+}
+
+static void let_go(struct shard_effect *held)
+{
+    shard_snapshot_drop(held);
+    *held = (struct shard_effect){0};
+}
+
+/* n weights and n of the one state. */
+static void copy_held(const struct shard_effect *held, float *ret_values)
+{
+    uint32_t n = held->snapshot.n;
+    memcpy(ret_values, shard_snapshot_weights(held), n * sizeof *ret_values);
+    memcpy(ret_values + n, shard_snapshot_rest(held), n * sizeof *ret_values);
+}
+
 TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
 {
     do_step(f, 0);
@@ -18,40 +42,41 @@ TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
     begin(f, decision(2));
     uint32_t handed = 0;
     bool committed = false;
-    struct counted *writer = NULL;
+    struct shard_effect writer = {0};
+    float values[2 * N_FIRST];
     for (uint32_t i = 0; i < 40 && !(committed && handed == COUNT); i++) {
         bool more = work(f);
         committed |= effect(f, SHARD_COMMITTED) != NULL;
         struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
         if (snapshot != NULL) {
-            assert_null(writer); /* one at a time */
+            assert_null(writer.snapshot.block); /* one at a time */
             assert_int_equal(snapshot->snapshot.cut.version, 2);
             assert_int_equal(snapshot->snapshot.cut.generation, GENERATION);
             assert_int_equal(snapshot->snapshot.chunk, chunks[handed].chunk);
             assert_int_equal(snapshot->snapshot.n, chunks[handed].n);
             assert_int_equal(snapshot->snapshot.states, 1);
             assert_int_equal(snapshot->snapshot.last, handed == COUNT - 1);
-            writer = counted_ref(snapshot->snapshot.block);
-            assert_memory_equal(writer->data, expected[handed], chunks[handed].n * 8);
+            writer = hold(snapshot);
+            copy_held(&writer, values);
+            assert_memory_equal(values, expected[handed], chunks[handed].n * 8);
             handed++;
-        } else if (!more && writer != NULL) {
+        } else if (!more && writer.snapshot.block != NULL) {
             /* It waits for the writer; pushes and pulls are answered all the same. */
             assert_int_equal(push_all(f, 2, (struct node){0, 0}), ERR_OK);
             if (!committed)
                 assert_int_equal(refusal(pull_one(f, 3, LOSS)), ERR_TOO_EARLY);
-            counted_unref(writer);
-            writer = NULL;
+            let_go(&writer);
         }
     }
     assert_true(committed);
     assert_int_equal(handed, COUNT);
-    counted_unref(writer);
+    let_go(&writer);
     shard_cancel(f->shard, ALICE);
 }
 
 /* Carries out step 2 beside the cut of version 2 with that many copy buffers, none of which comes
  * back; the cut's copies are the caller's. Returns whether the step is committed. */
-static bool step_beside_cut(struct shard_fixture *f, uint32_t copies, struct counted **ret_held)
+static bool step_beside_cut(struct shard_fixture *f, uint32_t copies, struct shard_effect *ret_held)
 {
     f->config.snapshot_copies = copies;
     start(f);
@@ -65,28 +90,28 @@ static bool step_beside_cut(struct shard_fixture *f, uint32_t copies, struct cou
         more = work(f);
         committed |= effect(f, SHARD_COMMITTED) != NULL;
         if (effect(f, SHARD_SNAPSHOT) != NULL)
-            ret_held[held++] = counted_ref(effect(f, SHARD_SNAPSHOT)->snapshot.block);
+            ret_held[held++] = hold(effect(f, SHARD_SNAPSHOT));
     }
     return committed;
 }
 
 TEST_F(a_step_goes_on_while_the_writer_holds_the_copies, shard, .later = true)
 {
-    struct counted *held[COUNT] = {NULL};
+    struct shard_effect held[COUNT] = {0};
     assert_true(step_beside_cut(f, COUNT, held));
     assert_int_equal(shard_statistics(f->shard).held_up, 0);
     for (uint32_t i = 0; i < COUNT; i++)
-        counted_unref(held[i]);
+        let_go(&held[i]);
 }
 
 TEST_F(a_step_waits_for_the_writer_when_its_memory_is_used_up, shard, .later = true)
 {
-    struct counted *held[COUNT] = {NULL};
+    struct shard_effect held[COUNT] = {0};
     assert_false(step_beside_cut(f, COUNT - 1, held));
     assert_int_equal(shard_statistics(f->shard).held_up, 1);
-    assert_null(held[COUNT - 1]);
+    assert_null(held[COUNT - 1].snapshot.block);
     for (uint32_t i = 0; i < COUNT; i++)
-        counted_unref(held[i]);
+        let_go(&held[i]);
     work_until_committed(f, 2);
     assert_int_equal(shard_statistics(f->shard).held_up, 1);
 }
@@ -94,36 +119,39 @@ TEST_F(a_step_waits_for_the_writer_when_its_memory_is_used_up, shard, .later = t
 /* With N_FIRST as the run's largest, FIRST and TIED lend their values. */
 TEST_F(a_step_beside_a_cut_is_the_same_whether_chunks_lend_or_are_copied, shard, .later = true)
 {
-    struct counted *lent[COUNT] = {NULL}, *copied[COUNT] = {NULL};
+    struct shard_effect lent[COUNT] = {0}, copied[COUNT] = {0};
+    float values[2][2 * N_FIRST];
     struct shard_fixture copying = *f;
     f->config.weights_max = N_FIRST;
     assert_true(step_beside_cut(f, COUNT, lent));
     assert_true(step_beside_cut(&copying, COUNT, copied));
     for (uint32_t i = 0; i < COUNT; i++) {
         struct shard_state state = shard_state(f->shard, i), other = shard_state(copying.shard, i);
-        assert_memory_equal(lent[i]->data, copied[i]->data, chunks[i].n * 8);
+        copy_held(&lent[i], values[0]);
+        copy_held(&copied[i], values[1]);
+        assert_memory_equal(values[0], values[1], chunks[i].n * 8);
         assert_memory_equal(state.weights, other.weights, chunks[i].n * 4);
         assert_memory_equal(state.state[0], other.state[0], chunks[i].n * 4);
-        counted_unref(copied[i]);
+        let_go(&copied[i]);
     }
     clear(&copying);
     shard_free(copying.shard);
     for (uint32_t i = 0; i < COUNT; i++)
-        counted_unref(lent[i]);
+        let_go(&lent[i]);
     do_step(f, 3); /* in place: what was lent is the shard's again */
 }
 
 TEST_F(a_step_waits_while_all_buffers_are_lent, shard, .later = true)
 {
-    struct counted *held[COUNT] = {NULL};
+    struct shard_effect held[COUNT] = {0};
     f->config.weights_max = N_FIRST;
     assert_false(step_beside_cut(f, 1, held));
     assert_int_equal(shard_statistics(f->shard).held_up, 1);
-    assert_non_null(held[1]); /* it is lent, and its new values have no place */
-    assert_null(held[2]);
-    counted_unref(held[0]);
+    assert_non_null(held[1].snapshot.block); /* it is lent, and its new values have no place */
+    assert_null(held[2].snapshot.block);
+    let_go(&held[0]);
     assert_true(work(f));
-    counted_unref(held[1]);
+    let_go(&held[1]);
     work_until_committed(f, 2);
     assert_int_equal(shard_statistics(f->shard).held_up, 1);
 }
@@ -135,18 +163,19 @@ TEST_F(a_skipped_step_needs_no_buffer_for_what_is_lent, shard, .later = true)
     do_step(f, 0);
     push_step(f, 1);
     carry_out(f, cut_decision(1));
-    struct counted *held[COUNT] = {NULL};
+    struct shard_effect held[COUNT] = {0};
     for (uint32_t i = 0; i < 2; i++) {
         work(f);
-        held[i] = counted_ref(effect(f, SHARD_SNAPSHOT)->snapshot.block);
+        held[i] = hold(effect(f, SHARD_SNAPSHOT));
     }
     push_step(f, 2);
     struct commit skip = decision(2);
     skip.apply = false;
     carry_out(f, skip);
-    assert_ptr_equal(held[0]->data, shard_state(f->shard, 0).weights);
+    assert_ptr_equal(shard_snapshot_weights(&held[0]), shard_state(f->shard, 0).weights);
+    assert_ptr_equal(shard_snapshot_rest(&held[0]), shard_state(f->shard, 0).state[0]);
     for (uint32_t i = 0; i < 2; i++)
-        counted_unref(held[i]);
+        let_go(&held[i]);
 }
 
 TEST_F(buffers_are_made_before_a_cut_needs_them, shard, .later = true)
@@ -167,9 +196,10 @@ static void take_snapshot(struct shard_fixture *f, uint32_t number, float *ret_v
         bool more = work(f);
         struct shard_effect *snapshot = effect(f, SHARD_SNAPSHOT);
         if (snapshot != NULL && snapshot->snapshot.chunk == number) {
-            uint32_t arrays = 1 + snapshot->snapshot.states + snapshot->snapshot.versions;
-            memcpy(ret_values, snapshot->snapshot.block->data,
-                   arrays * snapshot->snapshot.n * sizeof *ret_values);
+            uint32_t n = snapshot->snapshot.n;
+            uint32_t rest = snapshot->snapshot.states + snapshot->snapshot.versions;
+            memcpy(ret_values, shard_snapshot_weights(snapshot), n * sizeof *ret_values);
+            memcpy(ret_values + n, shard_snapshot_rest(snapshot), rest * n * sizeof *ret_values);
         }
         if (!more)
             return;

@@ -72,7 +72,7 @@ static void carry_out(struct pair_fixture *f, uint32_t server)
                 counted_unref(e->weights.copies[c]);
         } else if (e->kind == SHARD_SNAPSHOT) {
             f->snapshots[server]++;
-            counted_unref(e->snapshot.block);
+            shard_snapshot_drop(e);
         } else if (e->kind == SHARD_COMMITTED) {
             f->committed[server] = e->committed.step + 1;
         } else if (e->kind == SHARD_REDUCED) {

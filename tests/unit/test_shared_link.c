@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MIB = 1 << 20, PAGE = 4096, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+enum { MIB = 1 << 20, PAGE = 4096, HEAD = 8192, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 static const struct shared_link_options options = {
     .ring_bytes = MIB, .payload_bytes_max = 64 * MIB, .spins = 10};
@@ -295,7 +295,7 @@ struct hostile_fixture {
     struct reason reason;
 };
 
-enum { HOSTILE_RING = PAGE, HOSTILE_BYTES = PAGE + 2 * HOSTILE_RING };
+enum { HOSTILE_RING = PAGE, HOSTILE_BYTES = HEAD + 2 * HOSTILE_RING };
 
 struct hello {
     uint64_t magic, ring_bytes;
@@ -361,8 +361,9 @@ static void scribble(struct hostile_fixture *f, const uint32_t words[static 4])
     static const uint64_t likely[] = {0, 1, 63, 64, 65, 4032, 4096, 4097, 8192, UINT64_MAX};
     uint64_t value = words[0] % 4 == 0 ? (uint64_t)words[1] << 32 | words[2]
                                        : likely[words[1] % 10] + words[2] % 2 * 64;
-    size_t at = words[0] % 3 == 0 ? words[3] % 8 * 64
-                                  : PAGE + (words[0] % 3 == 1 ? words[3] % 128 * 64
+    uint32_t lines = words[2] % 2 == 0 ? 8 : HEAD / 64;
+    size_t at = words[0] % 3 == 0 ? words[3] % lines * 64
+                                  : HEAD + (words[0] % 3 == 1 ? words[3] % 128 * 64
                                                               : words[3] % (2 * HOSTILE_RING - 8));
     memcpy(f->memory + at, &value, sizeof value);
 }
@@ -469,11 +470,11 @@ TEST_F(a_frame_that_cannot_be_is_refused_in_a_sentence, hostile)
     struct slice header;
     uint64_t bytes;
     shows(f, 0, 64);
-    shows(f, PAGE, 449);
+    shows(f, HEAD, 449);
     assert_int_equal(shared_link_next(f->link, &header, &bytes, &f->reason), ERR_MALFORMED);
     assert_string_equal(f->reason.text, "a message with a header of 449 bytes");
-    shows(f, PAGE, 4);
-    shows(f, PAGE + 8, 3 * HOSTILE_RING + 1);
+    shows(f, HEAD, 4);
+    shows(f, HEAD + 8, 3 * HOSTILE_RING + 1);
     assert_int_equal(shared_link_next(f->link, &header, &bytes, &f->reason), ERR_MALFORMED);
     assert_string_equal(f->reason.text, "a message of 12289 bytes, where there are at most 12288");
 }

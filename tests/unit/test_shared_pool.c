@@ -143,6 +143,7 @@ TEST_F(memory_that_can_shrink_is_not_mapped, pool)
 struct loans_fixture {
     struct shared_returns *returns;
     struct shared_loans loans;
+    void *lent[SHARED_LOANS_MAX];
     int items[SHARED_LOANS_MAX];
 };
 
@@ -152,6 +153,7 @@ static void loans_set_up(struct loans_fixture *f)
     assert_non_null(f->returns);
     memset(f->returns, 0, sizeof *f->returns);
     f->loans.returns = f->returns;
+    f->loans.items = f->lent;
 }
 
 static void loans_tear_down(struct loans_fixture *f)

@@ -1,0 +1,118 @@
+/* Arrays in a pool: parts one after another, in blocks by turns. */
+#include "tests/unit/unit.h"
+
+#include "common/shared/shared_blocks.h"
+
+enum { BEFORE = 2, PARTS = 3, TURNS = 2 }; /* the array in the middle */
+
+static const struct shared_part parts[] = {{0, 64},   {0, 128},  {1, 4096},
+                                           {1, 8192}, {1, 4100}, {2, 1024}};
+
+struct blocks_fixture {
+    struct shared_pool *pool;
+    struct shared_blocks *blocks;
+};
+
+static void blocks_set_up(struct blocks_fixture *f)
+{
+    assert_int_equal(shared_pool_new(&f->pool, NULL), ERR_OK);
+    assert_int_equal(
+        shared_blocks_new(parts, sizeof parts / sizeof *parts, TURNS, f->pool, &f->blocks), ERR_OK);
+}
+
+static void blocks_tear_down(struct blocks_fixture *f)
+{
+    shared_blocks_unref(f->blocks);
+    shared_pool_free(f->pool);
+}
+
+/* A place for each of the array's parts, one after another in memory. */
+static void take_whole(struct blocks_fixture *f, uint64_t turn,
+                       struct counted *ret_copies[static PARTS])
+{
+    for (uint32_t i = PARTS; i-- > 0;) {
+        ret_copies[i] = shared_blocks_take(f->blocks, BEFORE + i, turn);
+        assert_int_equal(ret_copies[i]->bytes, parts[BEFORE + i].bytes);
+    }
+    for (uint32_t i = 1; i < PARTS; i++)
+        assert_ptr_equal(ret_copies[i]->data,
+                         ret_copies[i - 1]->data + parts[BEFORE + i - 1].bytes);
+    assert_int_equal((uintptr_t)ret_copies[0]->data % 64, 0);
+}
+
+static void drop(struct counted *copies[static PARTS])
+{
+    for (uint32_t i = 0; i < PARTS; i++)
+        counted_unref(copies[i]);
+}
+
+TEST_F(parts_of_an_array_lie_one_after_another_in_blocks_by_turns, blocks)
+{
+    struct counted *even[PARTS], *odd[PARTS];
+    take_whole(f, 0, even);
+    take_whole(f, 1, odd);
+    assert_ptr_not_equal(even[0]->data, odd[0]->data);
+    uint64_t offset;
+    assert_true(shared_pool_find(f->pool, (struct slice){odd[2]->data, odd[2]->bytes}, &offset));
+    drop(even);
+    drop(odd);
+}
+
+TEST_F(a_third_copy_of_a_part_lies_alone, blocks)
+{
+    struct counted *even[PARTS], *odd[PARTS];
+    take_whole(f, 0, even);
+    take_whole(f, 1, odd);
+    struct counted *third = shared_blocks_take(f->blocks, BEFORE + 1, 2);
+    assert_int_equal(third->bytes, parts[BEFORE + 1].bytes);
+    assert_ptr_not_equal(third->data, even[1]->data);
+    assert_ptr_not_equal(third->data, odd[1]->data);
+    drop(even);
+    drop(odd);
+    memset(third->data, 7, third->bytes); /* it is there yet */
+    counted_unref(third);
+}
+
+TEST_F(a_place_that_is_free_is_taken_again, blocks)
+{
+    struct counted *even[PARTS], *odd[PARTS];
+    take_whole(f, 0, even);
+    take_whole(f, 1, odd);
+    const uint8_t *place = even[1]->data;
+    counted_unref(even[1]);
+    even[1] = shared_blocks_take(f->blocks, BEFORE + 1, 1); /* its own turn's is held */
+    assert_ptr_equal(even[1]->data, place);
+    drop(even);
+    drop(odd);
+}
+
+TEST_F(a_block_goes_with_the_last_of_its_places, blocks)
+{
+    struct counted *even[PARTS];
+    take_whole(f, 0, even);
+    const uint8_t *block = even[0]->data;
+    drop(even);
+    struct counted *other = shared_pool_counted(f->pool, 64);
+    assert_ptr_equal(other->data, block); /* the pool's lowest memory is free again */
+    counted_unref(other);
+}
+
+TEST_F(a_copy_outlives_who_made_it, blocks)
+{
+    struct counted *even[PARTS];
+    take_whole(f, 0, even);
+    shared_blocks_unref(f->blocks);
+    f->blocks = NULL;
+    memset(even[2]->data, 7, even[2]->bytes);
+    drop(even);
+}
+
+TEST(without_a_pool_blocks_are_on_the_heap)
+{
+    struct shared_blocks *blocks;
+    assert_int_equal(shared_blocks_new(parts, 1, TURNS, NULL, &blocks), ERR_OK);
+    struct counted *copy = shared_blocks_take(blocks, 0, 0);
+    assert_int_equal(copy->bytes, parts[0].bytes);
+    counted_unref(copy);
+    shared_blocks_unref(blocks);
+}
