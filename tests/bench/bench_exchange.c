@@ -11,6 +11,7 @@
  * are read once. The limit copies. THREADS: polling threads of each process; 0: one per core. CASE:
  * only that one, e.g. "push tls". Nothing is applied in the timed part. */
 #include "common/arena.h"
+#include "common/digest.h"
 #include "common/model/model.h"
 #include "common/shared/shared_pool.h"
 #include "common/thread.h"
@@ -162,7 +163,7 @@ struct worker {
     struct group *groups;
     struct rpc_message **kept; /* (groups) whose weights are used where they lie; may be NULL */
     uint32_t group_count;
-    uint32_t seen; /* of all values that were read there */
+    uint64_t seen; /* of all that was read there */
     struct rpc_stream *stream;
     struct thread_mutex
         lock;              /* guards the rest: an answer may come while the first ones are sent */
@@ -269,20 +270,6 @@ static void send_more_locked(struct worker *worker)
     }
 }
 
-/* A value that depends on all words. */
-static uint32_t read_all(struct slice slice)
-{
-    enum { LANES = 16 };
-    const uint32_t *words = (const uint32_t *)(const void *)slice.data;
-    uint32_t lanes[LANES] = {0}, seen = 0;
-    for (size_t i = 0; i + LANES <= slice.bytes / sizeof *words; i += LANES)
-        for (size_t k = 0; k < LANES; k++)
-            lanes[k] ^= words[i + k];
-    for (size_t k = 0; k < LANES; k++)
-        seen ^= lanes[k];
-    return seen;
-}
-
 static void take_weights(struct worker *worker, const struct from_shard *message,
                          struct rpc_message *bytes)
 {
@@ -297,7 +284,7 @@ static void take_weights(struct worker *worker, const struct from_shard *message
         skip -= here;
         slice = (struct slice){slice.data + here, slice.bytes - here};
         if (bytes->lent)
-            worker->seen ^= read_all(slice);
+            worker->seen ^= digest_fast64(slice);
         else
             limit_sink_take(&sink, slice.data, slice.bytes);
     }
