@@ -152,6 +152,23 @@ TEST_F(p12_a_new_generation_knows_what_all_servers_have, coordinator, .plan = 5,
     assert_int_equal(granted(f), 10);
 }
 
+TEST_F(p12_what_all_servers_have_of_the_windows_last_step_is_not_granted, coordinator, .plan = 5,
+       .async = true)
+{
+    struct coordinator_past past = {
+        .generation = 4,
+        .cut = {.name = {4, 1}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
+    start_preparing(f, &f->run, &past);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        assert_int_equal(say_taken(f, i, 1, 5, 1 << 4), ERR_OK); /* 9 */
+    uint64_t worker = join(f);
+    for (uint64_t i = 0; i < 4; i++) {
+        struct ticket ticket = ticket_of(f, worker, 1 + i);
+        assert_int_equal(ticket.step * SLOTS + ticket.node.index, 5 + i);
+    }
+    assert_int_equal(granted(f), 10);
+}
+
 TEST_F(p12_a_successor_waits_for_the_servers_of_the_cut, coordinator, .plan = 5, .async = true)
 {
     struct coordinator_past past = {.generation = 4, .cut = {.name = {4, 1}, .server_count = 1}};

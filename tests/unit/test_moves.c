@@ -479,6 +479,15 @@ TEST_F(p11_an_emptied_server_that_is_the_last_to_be_ready_changes_nothing, moves
     assert_int_equal(owned(f, 0), CHUNKS);
 }
 
+TEST_F(p11_an_emptied_server_that_is_back_with_nothing_is_not_prepared, moves)
+{
+    rewind_beside_an_emptied_server(f);
+    restart(f, 1);
+    assert_int_equal(f->players[1].generation, 0); /* of its newest PREPARE */
+    step(f);
+    assert_int_equal(owned(f, 0), CHUNKS);
+}
+
 TEST_F(without_a_server_that_is_given_up_the_run_goes_back_to_its_cut_on_the_others, moves,
        .trains = true)
 {
