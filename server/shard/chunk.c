@@ -395,7 +395,7 @@ static enum err apply(struct chunk_store *store, struct chunk *chunk, uint64_t v
         .sum = sum,
         .published = are_published(chunk) ? NULL : copy,
     };
-    optimizer_apply(store->kernels, &store->optimizer, commit, slots, chunk->codec, &work);
+    optimizer_apply(store->kernels, &store->optimizer, commit, slots, &work);
     counted_unref(before);
     return ERR_OK;
 }

@@ -54,12 +54,10 @@ static void apply_mean(const struct kernels *kernels, uint32_t slots, enum kerne
 }
 
 void optimizer_apply(const struct kernels *kernels, const struct spec_optimizer *settings,
-                     const struct commit *commit, uint32_t slots, enum codec codec,
+                     const struct commit *commit, uint32_t slots,
                      const struct optimizer_chunk *chunk)
 {
-    enum kernels_format format = chunk->published == NULL ? KERNELS_NONE
-                                 : codec == CODEC_BF16    ? KERNELS_BF16
-                                                          : KERNELS_F32;
+    enum kernels_format format = chunk->published == NULL ? KERNELS_NONE : KERNELS_BF16;
     check(commit->apply && chunk->rule != MODEL_NONE);
     if (chunk->rule == MODEL_MEAN)
         apply_mean(kernels, slots, format, chunk);

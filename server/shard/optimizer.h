@@ -22,14 +22,15 @@ struct optimizer_chunk {
     float *state[OPTIMIZER_STATES_MAX];
     struct kernels_apart apart; /* where the new ones go; NULL: in place */
     const float *sum;
-    void *published; /* n values in the weights' codec, written in the same pass; may be NULL */
+    void *published; /* n values in bf16, written in the same pass; NULL: the weights are what is
+                        published */
 };
 
 /* Applies `commit` (whose `apply` is set) by the chunk's rule, not MODEL_NONE: one step of the
  * optimizer, or (MODEL_MEAN) weights = sum / slots. Of the settings it uses betas, eps, momentum,
  * nesterov and weight_decay; rates come with the commit. */
 void optimizer_apply(const struct kernels *kernels, const struct spec_optimizer *settings,
-                     const struct commit *commit, uint32_t slots, enum codec codec,
+                     const struct commit *commit, uint32_t slots,
                      const struct optimizer_chunk *chunk);
 
 #endif

@@ -84,14 +84,13 @@ TEST(sgd_decays_what_decays)
     struct spec_optimizer settings = {.kind = SPEC_SGD, .weight_decay = 0.5};
     struct optimizer_chunk with = chunk(MODEL_OPTIMIZER, true), without = with;
     without.decay = false;
-    optimizer_apply(&table, &settings, &commit, 4, CODEC_FP32, &with);
+    optimizer_apply(&table, &settings, &commit, 4, &with);
     assert_true(seen.sgd.scale == 0.125f && seen.sgd.lr == 0.25f && seen.sgd.weight_decay == 0.5f);
-    assert_int_equal(seen.format, KERNELS_F32);
-    optimizer_apply(&table, &settings, &commit, 4, CODEC_BF16, &without);
-    assert_true(seen.sgd.weight_decay == 0);
     assert_int_equal(seen.format, KERNELS_BF16);
+    optimizer_apply(&table, &settings, &commit, 4, &without);
+    assert_true(seen.sgd.weight_decay == 0);
     without.published = NULL;
-    optimizer_apply(&table, &settings, &commit, 4, CODEC_FP32, &without);
+    optimizer_apply(&table, &settings, &commit, 4, &without);
     assert_int_equal(seen.format, KERNELS_NONE);
 }
 
@@ -100,7 +99,7 @@ TEST(momentum_gets_its_settings)
     struct spec_optimizer settings = {
         .kind = SPEC_MOMENTUM, .weight_decay = 0.5, .momentum = 0.75, .nesterov = true};
     struct optimizer_chunk work = chunk(MODEL_OPTIMIZER, true);
-    optimizer_apply(&table, &settings, &commit, 4, CODEC_FP32, &work);
+    optimizer_apply(&table, &settings, &commit, 4, &work);
     assert_true(seen.momentum.momentum == 0.75f && seen.momentum.nesterov);
     assert_true(seen.momentum.weight_decay == 0.5f && seen.momentum.lr == 0.25f);
     assert_ptr_equal(seen.state[0], arrays[1]);
@@ -111,7 +110,7 @@ TEST(adamw_gets_its_scalars_rounded_once)
     struct spec_optimizer settings = {
         .kind = SPEC_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1};
     struct optimizer_chunk work = chunk(MODEL_OPTIMIZER, true);
-    optimizer_apply(&table, &settings, &commit, 4, CODEC_BF16, &work);
+    optimizer_apply(&table, &settings, &commit, 4, &work);
     assert_true(seen.adamw.scale == 0.125f);
     assert_true(seen.adamw.decay == (float)(1 - 0.25 * 0.1));
     assert_true(seen.adamw.beta1 == 0.9f && seen.adamw.one_minus_beta1 == (float)(1 - 0.9));
@@ -122,7 +121,7 @@ TEST(adamw_gets_its_scalars_rounded_once)
     assert_ptr_equal(seen.state[0], arrays[1]);
     assert_ptr_equal(seen.state[1], arrays[2]);
     work.decay = false;
-    optimizer_apply(&table, &settings, &commit, 4, CODEC_BF16, &work);
+    optimizer_apply(&table, &settings, &commit, 4, &work);
     assert_true(seen.adamw.decay == 1);
 }
 
@@ -130,7 +129,7 @@ TEST(a_mean_divides_by_the_slots)
 {
     struct spec_optimizer settings = {.kind = SPEC_ADAMW};
     struct optimizer_chunk work = chunk(MODEL_MEAN, false);
-    optimizer_apply(&table, &settings, &commit, 6, CODEC_FP32, &work);
+    optimizer_apply(&table, &settings, &commit, 6, &work);
     assert_true(seen.mean_scale == (float)(1.0 / 6));
 }
 
@@ -166,7 +165,7 @@ TEST(what_is_updated_apart_has_the_bits_of_what_is_updated_in_place)
                                        .sum = sum,
                                        .published = published[0]};
         memcpy(place, from, sizeof place);
-        optimizer_apply(kernels, &settings, &commit, 4, CODEC_BF16, &work);
+        optimizer_apply(kernels, &settings, &commit, 4, &work);
         uint32_t states = optimizer_states(settings.kind);
         memcpy(kept, from, sizeof kept);
         work.weights = kept;
@@ -175,7 +174,7 @@ TEST(what_is_updated_apart_has_the_bits_of_what_is_updated_in_place)
         work.apart = (struct kernels_apart){apart, states > 0 ? apart + COUNT : NULL,
                                             states > 1 ? apart + 2 * COUNT : NULL};
         work.published = published[1];
-        optimizer_apply(kernels, &settings, &commit, 4, CODEC_BF16, &work);
+        optimizer_apply(kernels, &settings, &commit, 4, &work);
         assert_memory_equal(apart, place, bytes);
         assert_memory_equal(kept, from, sizeof kept);
         assert_memory_equal(published[1], published[0], COUNT * 2);
