@@ -14,11 +14,11 @@
  * production's loop) with fiber, threads, rpc, disk, sim_store, sim_notify, sim_notice, sim_device
  * and sim_place, the fakes; sim_daemon, sim_server, sim_coordinator, of which there may be two at
  * once, and sim_worker; watch, watch_control and watch_worker, between the processes and their
- * cores, watch_places, between workers, watch_agent and watch_parts, between a core's parts; stray
- * (messages that came astray), tables, timers and rows (what shows late, or only to people); forge
- * (a stranger among the workers), older (servers of the release before); compute (gradients),
- * expected (what must come out), ledger, order and history (the invariants), mutate (bugs planted to
- * see that they are found).
+ * cores, watch_places, between workers, watch_agent, watch_parts, watch_run and watch_seats, between
+ * a core's parts; stray (messages that came astray), tables, timers and rows (what shows late, or
+ * only to people); forge (a stranger among the workers), older (servers of the release before);
+ * compute (gradients), expected (what must come out), ledger, order and history (the invariants),
+ * mutate (bugs planted to see that they are found).
  *
  * Invariants, looked at after every event that could break them:
  *   1 each name (step, slot, chunk, part) is counted once, and none is missing in a reduced sum; as

@@ -5,6 +5,7 @@
 
 #include "tests/sim/life.h"
 #include "worker/agent.h"
+#include "worker/agent_leases.h"
 #include "worker/notice.h"
 
 enum {
@@ -22,6 +23,11 @@ struct early_want {
 /* What the coordinator gave it. */
 struct granted_seat {
     uint64_t member, attempt, try_number;
+};
+
+/* A notice's, or an answer's. */
+struct heard_places {
+    uint64_t attempt, number;
 };
 
 struct sim_worker {
@@ -46,7 +52,9 @@ struct sim_worker {
     struct ticket leases[SIM_LEASES_MAX];
     struct granted_seat seats[SIM_LEASES_MAX];
     struct early_want early[SIM_EARLY_MAX];
-    struct places older; /* of the newest notice */
+    uint32_t heard_count;
+    struct heard_places heard[AGENT_EARLY_MAX]; /* the newest */
+    struct places older;                        /* of the newest notice */
     struct peer older_peers[WIRE_PLACES_MAX];
 };
 

@@ -16,6 +16,8 @@ struct coordinator;
 struct stray {
     struct rand_state random;
     struct shard_effects effects; /* of shards; nobody carries them out */
+    uint64_t answer_link; /* over it a server gave a successor another decision than its own */
+    struct commit answer_truth;
 };
 
 /* Whether one comes now. */

@@ -319,6 +319,7 @@ void tables_check(struct sim *sim, struct tables *tables, struct coordinator *co
     if (run_is_over(run) && run->state > RUN_TRAINING && core->servers.chosen_count > 0)
         sim_violated(sim, 8, "the run is over, and %u servers are still its own",
                      core->servers.chosen_count);
+    check_cuts(sim, run);
     if (!run_active(run))
         return;
     if (run->moves.count > 0 && !run->steps.committed)
@@ -328,7 +329,6 @@ void tables_check(struct sim *sim, struct tables *tables, struct coordinator *co
     check_leases(sim, tables, core);
     check_holders(sim, core);
     places_check(sim, core);
-    check_cuts(sim, run);
     check_leavers(sim, core);
     check_even(sim, tables, core);
 }

@@ -524,6 +524,8 @@ void __wrap_shard_pull(struct shard *shard, struct pull_sender sender, const str
     }
     struct stream *stream = stream_of(sim, sender.stream);
     struct pull what = *pull;
+    if (atomic_load(&((const struct exchange_stream *)(uintptr_t)sender.stream)->closed))
+        sim_violated(sim, 5, "s%u is asked over a stream that is closed", thread->index);
     mutate_pull(sim, thread, &what);
     stray_pull(sim, shard, sender, pull);
     stray_park(sim, shard, pull);

@@ -7,6 +7,8 @@
 #include "server/threads/pull.h"
 #include "tests/sim/sim.h"
 
+#include <string.h>
+
 enum { OUTGOING_MAX = 4 /* of server/threads/pull.c */ };
 
 #define REAL(result, name, ...)                                                                    \
@@ -69,6 +71,36 @@ enum err __wrap_leaving_give_up(struct coordinator *core, struct server_entry *s
     return err;
 }
 
+REAL(bool, leaving_needs_cut, const struct coordinator *core);
+
+static bool is_in(const struct cut_record *cut, const char *name)
+{
+    for (uint32_t i = 0; i < cut->server_count; i++)
+        if (strcmp(cut->servers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* 15: a cut is to be ordered while the newest that is recorded or awaited has a file of who leaves
+ * (P11). */
+bool __wrap_leaving_needs_cut(const struct coordinator *core)
+{
+    const struct cuts *cuts = &core->run.cuts;
+    const struct cut_record *last =
+        cuts->pending_count > 0 ? &cuts->pending[cuts->pending_count - 1].record : &cuts->newest;
+    bool wanted = false, wants = __real_leaving_needs_cut(core);
+    for (uint32_t i = 0; i < core->servers.count; i++) {
+        const struct server_entry *server = &core->servers.list[i];
+        bool empty = server->state == SERVER_IS_EMPTIED ||
+                     (servers_drains(server) && server->map_index == SERVERS_NONE);
+        wanted = wanted || (empty && is_in(last, server->name));
+    }
+    if (acts(MACHINE_COORDINATOR) && wants != wanted)
+        sim_violated(world.sim, 15, "servers that leave are said to have %s file in the last cut",
+                     wants ? "a" : "no");
+    return wants;
+}
+
 /* ---- an async run's steps ---- */
 
 REAL(bool, window_has, const struct run *run, uint64_t step);
@@ -126,4 +158,38 @@ void __wrap_member_drain(struct server_member *member, struct member_effects *re
                         ret_effects->list[i].report.kind == SERVER_DRAIN);
     if (acts(MACHINE_SERVER) && !says)
         sim_violated(world.sim, 15, "s%u drains, and does not say so", world.life->place.index);
+}
+
+REAL(void, member_command, struct server_member *member, const struct server_command *command,
+     struct member_effects *ret_effects);
+
+/* 15: who asked to end, and may, begins nothing any more (P11), when it is told so once more. */
+void __wrap_member_command(struct server_member *member, const struct server_command *command,
+                           struct member_effects *ret_effects)
+{
+    struct member_effects effects;
+    struct server_command late = {
+        .kind = SERVER_PREPARE, .boot = member->boot, .term = member->term.term};
+    __real_member_command(member, command, ret_effects);
+    if (!acts(MACHINE_SERVER) || !member->draining || !member->may_leave)
+        return;
+    late.prepare.generation = member->held.generation + 1;
+    __real_member_command(member, &late, &effects);
+    for (uint32_t i = 0; i < effects.count; i++)
+        if (effects.list[i].kind == MEMBER_PREPARE)
+            sim_violated(world.sim, 15, "s%u may end, and prepares for a generation",
+                         world.life->place.index);
+}
+
+REAL(struct cut_name, member_held, const struct server_member *member);
+
+/* 4: who holds a generation has at least what it began with. */
+struct cut_name __wrap_member_held(const struct server_member *member)
+{
+    struct cut_name held = __real_member_held(member);
+    if (acts(MACHINE_SERVER) && held.generation > 0 && held.version < member->held.version)
+        sim_violated(world.sim, 4, "s%u says that it holds version %llu, and began with %llu",
+                     world.life->place.index, (unsigned long long)held.version,
+                     (unsigned long long)member->held.version);
+    return held;
 }

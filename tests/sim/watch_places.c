@@ -121,9 +121,19 @@ static void check_room(struct sim *sim, const struct coordinator *core)
                      (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node));
 }
 
+/* P6: an audit's lease that outlives its step is whole: nobody fills a place of it. */
+static void check_late(struct sim *sim, const struct gang *gang)
+{
+    if (gang->late && gang->empty_count > 0)
+        sim_violated(sim, 23, "step %llu slot %u is committed, and its audit waits for a member",
+                     (unsigned long long)gang->ticket.step, node_first(gang->ticket.node));
+}
+
 void places_check(struct sim *sim, struct coordinator *core)
 {
     const struct gangs *gangs = &core->run.gangs;
+    for (uint32_t i = 0; i < gangs->count; i++)
+        check_late(sim, gangs->list[i]);
     for (uint32_t i = 0; i < gangs->count; i++)
         check_kept(sim, core, gangs->list[i]);
     for (uint32_t i = 0; i < gangs->count; i++)
@@ -149,10 +159,32 @@ static const struct agent_ticket *youngest_computed(const struct agent_tickets *
     return youngest;
 }
 
+static struct agent_lease *find_lease(const struct agent *agent, uint64_t attempt)
+{
+    for (uint32_t i = 0; agent->leases.all != NULL && i < AGENT_LEASES_MAX; i++)
+        if (attempt != 0 && agent->leases.all[i].who.places.attempt == attempt)
+            return &agent->leases.all[i];
+    return NULL;
+}
+
+/* S7: of what an answer and notices say, the newest counts, whichever came first. */
+static void check_heard(struct sim *sim, const struct sim_worker *worker)
+{
+    for (uint32_t i = 0; i < AGENT_EARLY_MAX; i++) {
+        const struct heard_places *heard = &worker->heard[i];
+        const struct agent_lease *lease = find_lease(worker->agent, heard->attempt);
+        if (lease != NULL && lease->who.places.number < heard->number)
+            sim_violated(sim, 23, "w%u has places of number %llu, and was told those of %llu",
+                         worker->index, (unsigned long long)lease->who.places.number,
+                         (unsigned long long)heard->number);
+    }
+}
+
 /* S9: no lease waits for the lane of a younger one. */
 void places_check_lanes(struct sim *sim, const struct sim_worker *worker)
 {
     const struct agent_tickets *tickets = &worker->agent->tickets;
+    check_heard(sim, worker);
     for (uint32_t i = 0; i < tickets->count; i++) {
         const struct agent_ticket *waiting = &tickets->all[i], *younger;
         if (waiting->state != AGENT_TICKET_HELD || waiting->compute_begun ||
@@ -251,10 +283,26 @@ static void check_newest(const struct agent *agent, const struct places *places)
     }
 }
 
+/* Places that are known come once more, which changes nothing. */
+static void hear_again(struct sim_worker *worker, struct agent *agent, uint64_t now_ms)
+{
+    const struct agent_lease *lease = find_lease(agent, worker->older.attempt);
+    if (lease == NULL || lease->changed || lease->who.places.number != worker->older.number)
+        return;
+    __real_agent_places(agent, now_ms, &worker->older);
+    if (lease->changed)
+        sim_violated(world.sim, 23, "w%u takes places that it knows for new ones", worker->index);
+}
+
 /* S7: places that are older than what was heard come once more, which changes nothing. */
 void __wrap_agent_places(struct agent *agent, uint64_t now_ms, const struct places *places)
 {
     struct sim_worker *worker = worker_here();
+    if (worker != NULL)
+        worker->heard[worker->heard_count++ % AGENT_EARLY_MAX] =
+            (struct heard_places){places->attempt, places->number};
+    if (worker != NULL && agent_is_member(agent))
+        hear_again(worker, agent, now_ms);
     __real_agent_places(agent, now_ms, places);
     if (worker == NULL || places->peer_count == 0 || !agent_is_member(agent))
         return;

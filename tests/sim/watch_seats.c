@@ -1,0 +1,233 @@
+/* The same as watch.c where the coordinator decides who sits where (S1, S5, S7): what it knew before
+ * it granted places, beside what it granted and gave up. */
+#include "server/coordinator/places.h"
+#include "server/coordinator/run.h"
+#include "server/coordinator/seating.h"
+#include "tests/sim/sim.h"
+
+#include <stddef.h>
+
+enum {
+    GANGS_MAX = 64,
+    UNREACHABLE_TIMES = 2,    /* they are apart then */
+    SILENT_HEARTBEATS_MAX = 2 /* HEARTBEATS_MAX of server/coordinator/places.c */
+};
+
+#define REAL(result, name, ...)                                                                    \
+    result __real_##name(__VA_ARGS__);                                                             \
+    result __wrap_##name(__VA_ARGS__)
+
+static bool coordinates(void)
+{
+    return life_acts() && world.life->place.kind == MACHINE_COORDINATOR;
+}
+
+/* ---- neighbours ---- */
+
+/* Seats of one place; seats of one rank in places that follow each other; in a ring the first place
+ * follows the last one. */
+static bool are_beside(const struct seating *line, uint32_t a, uint32_t b)
+{
+    uint32_t ranks = line->ranks, last = line->seats / ranks - 1;
+    uint32_t low = (a < b ? a : b) / ranks, high = (a < b ? b : a) / ranks;
+    bool follow = high == low + 1 || (line->ring && low == 0 && high == last);
+    return a != b && (low == high || (a % ranks == b % ranks && follow));
+}
+
+static struct seating line_of(const struct run *run)
+{
+    return (struct seating){
+        .seats = run->gangs.seats, .ranks = run->gangs.ranks, .ring = run->settings.places_ring};
+}
+
+/* How often one of them was named by the other. */
+static uint32_t times_named(const struct unreachable *unreachable, uint64_t a, uint64_t b)
+{
+    for (uint32_t i = 0; i < unreachable->count; i++) {
+        const struct unreachable_pair *pair = &unreachable->pairs[i];
+        if ((pair->a == a && pair->b == b) || (pair->a == b && pair->b == a))
+            return pair->times;
+    }
+    return 0;
+}
+
+REAL(void, gangs_seat, struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_t seat,
+     uint64_t member);
+
+/* S7: those that do not reach each other are not put side by side. */
+void __wrap_gangs_seat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_t seat,
+                       uint64_t member)
+{
+    const struct run *run = (const struct run *)((const char *)gangs - offsetof(struct run, gangs));
+    const struct seating line = line_of(run);
+    __real_gangs_seat(gangs, now_ms, gang, seat, member);
+    for (uint32_t other = 0; coordinates() && other < gangs->seats; other++)
+        if (gang->seats[other].member != 0 && are_beside(&line, seat, other) &&
+            times_named(&run->unreachable, member, gang->seats[other].member) >= UNREACHABLE_TIMES)
+            sim_violated(world.sim, 23, "seats %u and %u have members that are apart", seat, other);
+}
+
+REAL(bool, seating_fits, const struct seating *seating, uint32_t seat, uint64_t member);
+
+/* S7: whether somebody may sit there. */
+bool __wrap_seating_fits(const struct seating *seating, uint32_t seat, uint64_t member)
+{
+    bool fits = __real_seating_fits(seating, seat, member), wanted = true;
+    for (uint32_t other = 0; other < seating->seats; other++)
+        wanted = wanted && (seating->line[other] == 0 || !are_beside(seating, seat, other) ||
+                            times_named(seating->unreachable, member, seating->line[other]) <
+                                UNREACHABLE_TIMES);
+    if (coordinates() && fits != wanted)
+        sim_violated(world.sim, 23, "seat %u is said to be for somebody who is %s", seat,
+                     wanted ? "not apart from those beside it" : "apart from one beside it");
+    return fits;
+}
+
+/* ---- what is granted and given up ---- */
+
+struct before {
+    uint64_t attempts; /* the newest */
+    uint32_t count;
+    struct before_gang {
+        uint64_t attempt;
+        bool lost, late;
+        uint32_t empty_count;
+        uint64_t members[WIRE_PLACES_MAX];
+    } gangs[GANGS_MAX];
+};
+
+static void note(const struct run *run, struct before *ret_before)
+{
+    ret_before->attempts = run->tickets.leases.attempts;
+    ret_before->count = run->gangs.count < GANGS_MAX ? run->gangs.count : GANGS_MAX;
+    for (uint32_t i = 0; i < ret_before->count; i++) {
+        const struct gang *gang = run->gangs.list[i];
+        struct before_gang *before = &ret_before->gangs[i];
+        before->attempt = gang->ticket.attempt;
+        before->lost = gang->lost;
+        before->late = gang->late;
+        before->empty_count = gang->empty_count;
+        for (uint32_t seat = 0; seat < run->gangs.seats; seat++)
+            before->members[seat] = gang->seats[seat].member;
+    }
+}
+
+/* S4: after a loss the lease's time begins anew when a place is filled. */
+static void check_renewed(const struct run *run, uint64_t now_ms, const struct before_gang *before)
+{
+    const struct gang *gang = gangs_find(&run->gangs, before->attempt);
+    const struct lease *lease = tickets_find(&run->tickets, before->attempt);
+    if (gang != NULL && lease != NULL && before->lost && gang->empty_count < before->empty_count &&
+        lease->granted_ms != now_ms)
+        sim_violated(world.sim, 23, "a place of step %llu is filled, and its lease is %llu ms old",
+                     (unsigned long long)gang->ticket.step,
+                     (unsigned long long)(now_ms - lease->granted_ms));
+}
+
+/* S1: nothing new begins while a place of an older lease is empty. */
+static void check_oldest_first(const struct run *run, const struct before *before)
+{
+    const struct gang *oldest = gangs_oldest_empty(&run->gangs);
+    for (uint32_t i = 0; oldest != NULL && i < run->gangs.count; i++)
+        if (run->gangs.list[i]->ticket.attempt > before->attempts)
+            sim_violated(world.sim, 23,
+                         "step %llu slot %u is granted, and step %llu slot %u has an empty place",
+                         (unsigned long long)run->gangs.list[i]->ticket.step,
+                         node_first(run->gangs.list[i]->ticket.node),
+                         (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node));
+}
+
+/* Members that share no lease now and, when it was given up, none of that one. */
+static uint32_t count_free(const struct coordinator *core, const struct before_gang *given_up)
+{
+    uint64_t attempts[WIRE_LEASES_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < core->members.count; i++) {
+        const struct member *member = core->members.list[i];
+        bool was_there = false;
+        for (uint32_t seat = 0; seat < core->run.gangs.seats; seat++)
+            was_there = was_there || given_up->members[seat] == member->id;
+        count += member->address[0] != 0 && !was_there &&
+                         places_leases(&core->run, member, attempts) == 0
+                     ? 1
+                     : 0;
+    }
+    return count;
+}
+
+/* S5: a younger lease is given up only when too few members are free. Where some are apart, the
+ * free ones may be the wrong ones. */
+static void check_needed(const struct coordinator *core, const struct before *before)
+{
+    const struct run *run = &core->run;
+    const struct gang *oldest = gangs_oldest_empty(&run->gangs);
+    if (oldest == NULL || run->unreachable.apart_count > 0 || run->settings.place_leases > 1)
+        return;
+    for (uint32_t i = 0; i < before->count; i++) {
+        const struct before_gang *gang = &before->gangs[i];
+        if (!gang->late && gangs_find(&run->gangs, gang->attempt) == NULL &&
+            count_free(core, gang) >= oldest->empty_count)
+            sim_violated(world.sim, 23,
+                         "a younger lease than step %llu slot %u is given up, and "
+                         "%u members are free for %u places",
+                         (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node),
+                         count_free(core, gang), oldest->empty_count);
+    }
+}
+
+REAL(void, places_grant, struct coordinator *core, uint64_t now_ms);
+
+void __wrap_places_grant(struct coordinator *core, uint64_t now_ms)
+{
+    struct before before;
+    note(&core->run, &before);
+    __real_places_grant(core, now_ms);
+    if (!coordinates())
+        return;
+    for (uint32_t i = 0; i < before.count; i++)
+        check_renewed(&core->run, now_ms, &before.gangs[i]);
+    check_oldest_first(&core->run, &before);
+    check_needed(core, &before);
+}
+
+/* ---- who is named ---- */
+
+REAL(bool, places_complete, struct coordinator *core, uint64_t now_ms, struct member *member,
+     const struct complete_request *request, struct ticket *ret_ticket,
+     struct validation_result *ret_result);
+
+/* Whether the request names who sits beside the member in a lease that both share. */
+static bool names_neighbour(const struct run *run, const struct member *member,
+                            const struct complete_request *request)
+{
+    const struct gang *gang = gangs_find(&run->gangs, request->ticket.attempt);
+    if (gang == NULL || gang->seats[member->seat].member != member->id ||
+        request->place.stage * run->gangs.ranks + request->place.rank != member->seat ||
+        request->place.try_number != gang->seats[member->seat].try_number)
+        return false;
+    const struct seating line = line_of(run);
+    for (uint32_t seat = 0; seat < run->gangs.seats; seat++)
+        if (gang->seats[seat].member == request->unreachable &&
+            are_beside(&line, member->seat, seat))
+            return true;
+    return false;
+}
+
+/* S7: that a neighbour who was lately heard is unreachable is noted. */
+bool __wrap_places_complete(struct coordinator *core, uint64_t now_ms, struct member *member,
+                            const struct complete_request *request, struct ticket *ret_ticket,
+                            struct validation_result *ret_result)
+{
+    const struct member *other =
+        request->unreachable != 0 ? members_find(&core->members, request->unreachable) : NULL;
+    bool noted =
+        other != NULL && request->outcome != ERR_OK &&
+        names_neighbour(&core->run, member, request) &&
+        now_ms - other->seen_ms <= SILENT_HEARTBEATS_MAX * (uint64_t)core->settings.heartbeat_ms;
+    uint64_t id = member->id;
+    bool complete = __real_places_complete(core, now_ms, member, request, ret_ticket, ret_result);
+    if (coordinates() && noted &&
+        times_named(&core->run.unreachable, id, request->unreachable) == 0)
+        sim_violated(world.sim, 23, "a worker names its neighbour in vain");
+    return complete;
+}
