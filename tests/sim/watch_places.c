@@ -298,11 +298,11 @@ static void hear_again(struct sim_worker *worker, struct agent *agent, uint64_t 
 void __wrap_agent_places(struct agent *agent, uint64_t now_ms, const struct places *places)
 {
     struct sim_worker *worker = worker_here();
-    if (worker != NULL)
+    if (worker != NULL && agent_is_member(agent)) {
         worker->heard[worker->heard_count++ % AGENT_EARLY_MAX] =
             (struct heard_places){places->attempt, places->number};
-    if (worker != NULL && agent_is_member(agent))
         hear_again(worker, agent, now_ms);
+    }
     __real_agent_places(agent, now_ms, places);
     if (worker == NULL || places->peer_count == 0 || !agent_is_member(agent))
         return;
