@@ -55,7 +55,7 @@ enum { CONNECTIONS_MORE = 64 }; /* of servers, and of whoever asks */
 enum { MORE_TIME_S = 30 };
 enum { ROOM_MS = 1000 /* until a start tries again that found no room */ };
 /* The coordinator of a cluster that starts up is there in a moment. */
-enum { RECONNECT_MS_MIN = 50, RECONNECT_MS_MAX = 1000 };
+enum { RECONNECT_MS_MIN = 50 };
 
 struct server {
     const struct server_settings *settings;
@@ -160,7 +160,6 @@ static enum err open_loop(struct server *server, struct reason *reason)
     rpc.unfinished_bytes_max = UNFINISHED_BYTES_MAX;
     rpc.role_bytes_max[TLS_ROLE_SERVER] = WIRE_TRANSFER_BYTES_MAX + WIRE_CONTROL_BYTES_MAX;
     rpc.reconnect_ms_min = RECONNECT_MS_MIN;
-    rpc.reconnect_ms_max = RECONNECT_MS_MAX;
     if (!server->settings->insecure)
         TRY(tls_identity_read(server->settings->certs, TLS_ROLE_SERVER, (int64_t)time_wall_s(),
                               &server->identity, reason));

@@ -151,6 +151,9 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
     case AGENT_STOP:
         if (is_too_small(worker, effect->stop))
             leave_too_small(worker);
+        else if (effect->stop == ERR_OK)
+            log_info(worker->config->logger, "worker ends",
+                     log_text("reason", worker->leave_reason));
         worker->stopped = true;
         worker->stop = effect->stop;
         break;

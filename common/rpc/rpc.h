@@ -54,7 +54,7 @@ struct rpc_settings {
 };
 
 /* All cores; 5 s, 4 s: less than the 10 s that calls may take; 1 MiB; 256; 128; 4096; 512 MiB,
- * 1 MiB; 100 ms to 5 s; 256 KiB. */
+ * 1 MiB; 100 ms to 1 s; 256 KiB. */
 struct rpc_settings rpc_settings_default(void);
 
 /* ---- The loop: polling threads. One for all servers and channels of a process. ---- */

@@ -75,7 +75,7 @@ struct rpc_settings rpc_settings_default(void)
                                  .unfinished_bytes_max = 512 << 20,
                                  .role_bytes_max = {1 << 20, 1 << 20, 1 << 20, 1 << 20},
                                  .reconnect_ms_min = 100,
-                                 .reconnect_ms_max = 5000,
+                                 .reconnect_ms_max = 1000,
                                  .shared_ring_bytes = 256 << 10};
 }
 
