@@ -50,6 +50,7 @@ enum { KERNELS_BLOCK_BYTES_MAX = 512 << 10 };
 
 struct kernels_options {
     enum kernels_backend backend;
+    uint32_t device; /* CUDA: which of those that this process sees, counted round them */
     enum kernels_isa isa;
     /* OpenBLAS core type: "SkylakeX", "Haswell", …; "auto" is kernels_gemm_core_auto(). It decides
      * bits, so a run pins it. NULL: do not load OpenBLAS (servers); then linear_* and attention_*
@@ -173,6 +174,12 @@ struct kernels {
     void (*after)(const struct kernels *k, const struct kernels *other, uint32_t number);
 
     /* -- NULL on a CPU, like all up to linear_* ------------------------------------------------ */
+    /* The calling thread works with tables of this one's device from now on. A thread that has not
+     * called it works with those of device 0. */
+    void (*use)(const struct kernels *k);
+    /* out (n) += b, which is memory of `other`'s device; the caller has seen to the order. */
+    void (*add_other)(const struct kernels *k, float *out, const struct kernels *other,
+                      const float *b, int64_t n);
     /* Of the device, which work at the same time. */
     uint32_t (*multiprocessors)(const struct kernels *k);
 
@@ -409,6 +416,12 @@ struct kernels {
 bool kernels_new(const struct kernels_options *options, const struct kernels **ret_kernels,
                  char *reason, size_t reason_bytes) MUST_USE;
 void kernels_free(const struct kernels *k); /* NULL is fine */
+
+static inline void kernels_use(const struct kernels *k)
+{
+    if (k->use != NULL)
+        k->use(k);
+}
 
 /* Element `index` of an array, as an address; like strchr() it drops the const. */
 static inline void *kernels_at(const struct kernels *k, const element *array, int64_t index)

@@ -40,6 +40,7 @@ enum {
     WIRE_TICKETS_MAX = 8,         /* that one push is brought under */
     WIRE_RANGES_MAX = 8,          /* that a ticket names beside its first */
     WIRE_PLACES_MAX = 64,         /* of a mesh */
+    WIRE_DEVICES_MAX = 64,        /* of a worker */
     WIRE_PLACES_SHOWN_MAX = 1024, /* in a status */
     WIRE_LEASES_MAX = 8,          /* of a member */
     WIRE_BOUNDARIES_MAX = 32,     /* of a place: both sides of its runs of units, both ways */
@@ -378,6 +379,7 @@ struct join_request {
     uint64_t previous_member; /* this process's earlier membership, which ends; 0: none */
     struct proof previous_secret;
     char address[WIRE_ADDRESS_BYTES]; /* host:port that other workers reach; "": none may */
+    uint32_t devices;                 /* that compute one ticket together; 0 is 1 */
     /* Not on the wire, but of the caller's connection: */
     uint64_t certificate;             /* 0: none */
     char host[64];                    /* its address without a port */

@@ -34,12 +34,32 @@ bool devices_choose(const char *visible, uint32_t count, uint32_t wanted, char *
     return bytes > 0 && (size_t)bytes < ret_bytes;
 }
 
-void devices_take(uint32_t wanted)
+bool devices_list(const char *visible, uint32_t there, struct devices_range wanted, char *ret_names,
+                  size_t ret_bytes)
 {
-    char name[128];
+    char first[128], name[128];
+    size_t used = 0;
+    for (uint32_t i = 0; i < wanted.count; i++) {
+        if (!devices_choose(visible, there, wanted.first + i, name, sizeof name))
+            return false;
+        if (i == 0)
+            memcpy(first, name, sizeof first);
+        else if (strcmp(name, first) == 0)
+            break; /* once round: the driver takes a name once */
+        int bytes = snprintf(ret_names + used, ret_bytes - used, "%s%s", i > 0 ? "," : "", name);
+        if (bytes < 0 || (size_t)bytes >= ret_bytes - used)
+            return false;
+        used += (size_t)bytes;
+    }
+    return used > 0;
+}
+
+void devices_take(struct devices_range wanted)
+{
+    char names[1024];
     scoped(file_names_release) struct file_names files = {0};
     ignore(file_glob("/dev/nvidia[0-9]*", &files, NULL)); /* none: there is no GPU */
-    if (devices_choose(options_environment(variable, ""), (uint32_t)files.count, wanted, name,
-                       sizeof name))
-        check(setenv(variable, name, 1) == 0);
+    if (devices_list(options_environment(variable, ""), (uint32_t)files.count, wanted, names,
+                     sizeof names))
+        check(setenv(variable, names, 1) == 0);
 }

@@ -15,8 +15,15 @@
 bool devices_choose(const char *visible, uint32_t count, uint32_t wanted, char *ret_name,
                     size_t ret_bytes) MUST_USE;
 
-/* This process sees that GPU alone from now on. By main, before the backend is loaded. Where no GPU
- * is known it does nothing: loading the backend reports it. */
-void devices_take(uint32_t wanted);
+/* The same of so many from the first one on, each once, as a list with commas. */
+struct devices_range {
+    uint32_t first, count;
+};
+bool devices_list(const char *visible, uint32_t there, struct devices_range wanted, char *ret_names,
+                  size_t ret_bytes) MUST_USE;
+
+/* This process sees those GPUs alone from now on. By main, before the backend is loaded. Where no
+ * GPU is known it does nothing: loading the backend reports it. */
+void devices_take(struct devices_range wanted);
 
 #endif

@@ -33,6 +33,11 @@ enum err executor_new(const struct executor_options *options, struct executor **
     return ERR_OK;
 }
 
+void executor_use(const struct executor *e)
+{
+    kernels_use(e->k);
+}
+
 /* ---- tickets ---- */
 
 /* Slots of held-out samples; 0: too many. */
@@ -56,6 +61,7 @@ enum err executor_begin(struct executor *e, const struct ticket *ticket,
 {
     bool trains = ticket->kind == TICKET_TRAIN;
     uint32_t all = trains ? e->train.slots : held_out_slots(e, samples);
+    executor_use(e);
     e->walk = (struct executor_walk){.ticket = *ticket, .samples = *samples, .hooks = *hooks};
     if (all == 0 || !node_valid(ticket->node, all))
         return ERR_MALFORMED;
@@ -131,7 +137,7 @@ enum err executor_advance(struct executor *e)
     return ERR_OK;
 }
 
-static struct executor_loss loss_of_node(const struct executor *e)
+struct executor_loss executor_node_loss(const struct executor *e)
 {
     float sums[MODEL_LOSS_WEIGHTS];
     e->k->copy_out(e->k, sums, executor_gradient(e, e->model->loss_parameter, 0), sizeof sums);
@@ -149,10 +155,12 @@ enum err executor_end(struct executor *e, enum err err, struct executor_loss *re
     e->walk.program = NULL;
     TRY(executor_settled(e));
     TRY(err);
+    if (ret_loss == NULL)
+        return ERR_OK;
     if (trains && e->freed > 0)
         loss.loss_sum = (double)(float)loss.loss_sum; /* of one slot: as run_loss() rounds it */
     else if (trains && e->used[e->model->loss_parameter])
-        loss = loss_of_node(e);
+        loss = executor_node_loss(e);
     *ret_loss = loss;
     return ERR_OK;
 }
@@ -190,6 +198,7 @@ void executor_decode(struct executor *e, uint32_t chunk, enum codec codec, struc
 {
     check(chunk < e->model->chunks_count);
     uint32_t parameter = e->model->chunks[chunk].parameter;
+    executor_use(e);
     element *own = e->own[parameter] != NULL ? e->own[parameter] : executor_weights(e, parameter);
     blocks_decode(e->k->in, e->model, chunk, codec, cursor, own);
 }
@@ -220,12 +229,34 @@ void executor_copy(struct executor *e, struct executor *from, uint32_t chunk)
                 executor_weights(e, parameter));
 }
 
+void executor_add(struct executor *e, const struct executor *from, uint32_t unit)
+{
+    const struct model_unit *about = &e->model->units[unit];
+    const struct kernels *out = e->k->out;
+    executor_use(e);
+    out->after(out, e->k, unit);
+    out->after(out, from->k, unit);
+    out->after(out, from->k->out, unit); /* what was added to it */
+    for (uint32_t use = about->use_first; use < about->use_first + about->uses_count; use++) {
+        uint32_t parameter = e->model->uses[use].parameter, part = e->model->uses[use].part;
+        float *sum = (float *)(uintptr_t)executor_gradient(e, parameter, part); /* it is ours */
+        const float *more = executor_gradient(from, parameter, part);
+        int64_t count = (int64_t)e->model->parameters[parameter].weights;
+        if (out->add_other != NULL)
+            out->add_other(out, sum, from->k, more, count);
+        else
+            out->add(out, sum, sum, more, count);
+    }
+    out->mark(out, unit);
+}
+
 void executor_encode(const struct executor *e, uint32_t chunk, uint32_t part, enum codec codec,
                      void *ret_bytes)
 {
     check(chunk < e->model->chunks_count);
     uint32_t parameter = e->model->chunks[chunk].parameter;
     const float *gradient = executor_gradient(e, parameter, part);
+    executor_use(e);
     const struct kernels *out = e->k->out;
     out->after(out, e->k, e->model->parameters[parameter].part_units[part]);
     blocks_encode(out, e->model, chunk, codec, gradient, ret_bytes);
@@ -249,6 +280,7 @@ bool executor_lend(const struct executor *e, uint32_t chunk, uint32_t part,
 
 enum err executor_encoded(const struct executor *e)
 {
+    executor_use(e);
     return e->k->out->synchronize(e->k->out) == NULL ? ERR_OK : ERR_IO;
 }
 

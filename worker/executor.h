@@ -48,7 +48,7 @@ void executor_free(struct executor *executor); /* NULL is fine */
 
 /* Computes the ticket: TICKET_TRAIN, or TICKET_VALIDATE: forward only, no push; its slot s covers
  * held-out samples [s × slot_samples, (s + 1) × slot_samples) as far as there are. The loss is that
- * of a place which has the model's last unit, else 0 of 0 samples. Errors are those of hooks and
+ * of a place which has the model's last unit, else 0 of 0 samples; ret_loss may be NULL. Errors are those of hooks and
  * samples, and ERR_CANCELLED; after one the gradients are undefined. ERR_MALFORMED: the ticket's
  * node is none of the run's, larger than node_slots_max, or none that the mesh has a program for.
  * ERR_IO: the device failed (executor_failure). */
@@ -77,6 +77,18 @@ void executor_point(struct executor *executor, uint32_t parameter, const float *
 
 /* The same, from another executor of the place that has the chunk's weights. */
 void executor_copy(struct executor *executor, struct executor *from, uint32_t chunk);
+
+/* The calling thread gives work to the executor's device from now on. executor_run() and what follows do
+ * so themselves. */
+void executor_use(const struct executor *executor);
+
+/* The unit's gradients += those of another executor of the same model, whose part of a node follows this
+ * one's (crew.h). Both push hooks of the unit were called, and nothing of it was encoded. The calling
+ * thread then uses this one's device. */
+void executor_add(struct executor *executor, const struct executor *from, uint32_t unit);
+
+/* What the newest ticket's gradients have as its loss: of a place that has the last unit, resident. */
+struct executor_loss executor_node_loss(const struct executor *executor);
 
 /* A chunk's gradient of one part into blocks_bytes() bytes at `ret_bytes`: pushed, and not
  * acknowledged yet. They are there when executor_encoded() has returned, and stay until then. */

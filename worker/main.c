@@ -1,4 +1,4 @@
-/* roost-worker: attaches one device to a cluster (worker.h). */
+/* roost-worker: attaches a device, or several that compute together, to a cluster (worker.h). */
 #include "common/file.h"
 #include "common/memory.h"
 #include "common/rpc/rpc.h"
@@ -8,6 +8,7 @@
 #include "common/settings/options.h"
 #include "common/time.h"
 #include "proto/wire.h"
+#include "worker/crew.h"
 #include "worker/devices.h"
 #include "worker/text.h"
 #include "worker/trace.h"
@@ -28,7 +29,7 @@ struct settings {
     bool insecure;
     bool network_only;
     uint32_t backend; /* enum kernels_backend */
-    uint32_t device;
+    uint32_t device, devices;
     char data[513];
     uint32_t leave_ms;
     uint32_t notice; /* index into clouds */
@@ -80,6 +81,10 @@ static const struct config_field fields[] = {
      .help = "what computes"},
     {AT(device), .type = CONFIG_U32, .max = 1023, .initial = "0",
      .help = "which of this machine's GPUs, counted round those of CUDA_VISIBLE_DEVICES"},
+    {AT(devices), .type = CONFIG_U32, .min = 1, .max = CREW_DEVICES_MAX, .initial = "1",
+     .help =
+         "devices that compute one ticket together, which is pulled and pushed once for all; with "
+         "cpu, of train.threads threads each"},
     {TEXT(data), .help = "this machine's data set; empty: where the spec says"},
     {AT(leave_ms), .type = CONFIG_U32, .max = 600000, .initial = "5000",
      .help = "after SIGTERM or a notice: budget of the ticket at hand"},
@@ -143,7 +148,7 @@ static enum err run(struct settings *settings, struct reason *reason)
     if (!settings->insecure && tls_identity_ends_soon(&identity, (int64_t)time_wall_s(), &soon))
         log_warning(&logger, "certificate ends soon", log_text("reason", soon.text));
     if (settings->backend == KERNELS_CUDA)
-        devices_take(settings->device);
+        devices_take((struct devices_range){settings->device, settings->devices});
     rpc_process_init(logger.level >= LOG_LEVEL_DEBUG);
     struct worker_config config = {
         .coordinator = settings->coordinator,
@@ -155,6 +160,7 @@ static enum err run(struct settings *settings, struct reason *reason)
         .identity = settings->insecure ? NULL : &identity,
         .network_only = settings->network_only,
         .backend = (enum kernels_backend)settings->backend,
+        .devices = settings->devices,
         .data_path = settings->data[0] == 0 ? NULL : settings->data,
         .leave_ms = settings->leave_ms,
         .notice_cloud = (int)settings->notice - 2,

@@ -162,6 +162,17 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
 
 /* ---- events ---- */
 
+/* Devices of a memory of their own get the same weights as the first one. */
+static void receive_for_others(struct worker_run *run, const struct from_shard *message,
+                               struct rpc_message *bytes)
+{
+    for (uint32_t i = 1; i < run->devices; i++) {
+        struct lent_weights none = {0};
+        if (!executor_may_point(run->others[i]))
+            pull_receive(run->others[i], &none, &run->model, message, bytes);
+    }
+}
+
 static void on_from_shard(struct worker *worker, uint32_t server, const struct from_shard *message,
                           struct rpc_message *bytes)
 {
@@ -176,9 +187,11 @@ static void on_from_shard(struct worker *worker, uint32_t server, const struct f
         agent_acked(agent, worker_now_ms(), server, &message->ack);
         break;
     case FROM_SHARD_WEIGHTS:
-        if (agent_weights(agent, worker_now_ms(), server, &message->weights, &lane))
+        if (agent_weights(agent, worker_now_ms(), server, &message->weights, &lane)) {
             pull_receive(worker->run.executors[lane], &worker->run.lent, &worker->run.model,
                          message, bytes);
+            receive_for_others(&worker->run, message, bytes);
+        }
         break;
     case FROM_SHARD_REFUSAL:
         agent_refused(agent, worker_now_ms(), server, &message->refusal);
@@ -271,8 +284,7 @@ static void note_failure(struct worker *worker, const struct agent_result *resul
         reason_set(&worker->failure, err, "member %llu has no value for this place",
                    (unsigned long long)result->blamed);
     else
-        reason_set(&worker->failure, err, "%s",
-                   err == ERR_IO ? executor_failure(executor) : run->samples.failure.text);
+        reason_set(&worker->failure, err, "%s", worker_run_failure(run, result->lane, err));
 }
 
 static void note_graphs(struct worker *worker, uint32_t lane)

@@ -99,7 +99,8 @@ enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply)
                                   .previous_member = worker->member,
                                   .previous_secret = worker->secret};
     snprintf(wanted.name, sizeof wanted.name, "%s", worker->config->name);
-    snprintf(wanted.device, sizeof wanted.device, "%s", worker->run.kernels->name);
+    worker_run_device(&worker->run, wanted.device, sizeof wanted.device);
+    wanted.devices = worker->run.devices;
     memcpy(wanted.fingerprint, worker->run.fingerprint.bytes, WIRE_DIGEST_BYTES);
     memcpy(wanted.data_digest, worker->run.data_digest.bytes, WIRE_DIGEST_BYTES);
     if (worker->peers != NULL)

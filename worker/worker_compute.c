@@ -216,6 +216,8 @@ static enum err run_executor(struct worker_lane *lane, struct executor_loss *ret
     };
     const struct executor_samples samples = samples_source(&run->samples);
     worker_meter_hooks(&hooks);
+    if (run->crew != NULL && lane->ticket->kind == TICKET_TRAIN)
+        return crew_run(run->crew, lane->ticket, &hooks, ret_loss);
     return executor_run(run->executors[lane->number], lane->ticket, &samples, &hooks, ret_loss);
 }
 
@@ -228,6 +230,10 @@ static void compute_ticket(struct worker_lane *lane, const struct worker_task *t
     struct executor_loss loss = {0};
     run->samples.member = task->member;
     run->samples.secret = task->secret;
+    for (uint32_t i = 1; i < run->devices; i++) {
+        run->others_samples[i].member = task->member;
+        run->others_samples[i].secret = task->secret;
+    }
     worker_meter_begin(lane);
     lane->blamed = 0;
     ret_result->err = take_place(lane, &task->place);

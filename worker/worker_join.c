@@ -23,6 +23,16 @@ void worker_join_log_memory(struct worker *worker)
              log_uint("lanes", worker_run_lanes(&worker->run, worker->run.stage)));
 }
 
+static void take_gradients(void *context)
+{
+    encoder_lock(((struct worker *)context)->encoder);
+}
+
+static void give_gradients(void *context)
+{
+    encoder_unlock(((struct worker *)context)->encoder);
+}
+
 enum err worker_join_run(struct worker *worker, const struct describe_reply *description)
 {
     if (worker->has_run)
@@ -34,6 +44,8 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
         .memory_bytes = worker->config->memory_bytes,
         .act_ms = worker->config->act_ms,
         .backend = worker->config->backend,
+        .devices = worker->config->devices,
+        .lock = {worker, take_gradients, give_gradients},
         .data_path = worker->config->data_path,
         .channel = worker->channel,
         .logger = worker->config->logger,
@@ -112,10 +124,11 @@ static enum err join(struct worker *worker)
     struct agent_map map = {description.map_number, description.server_count, servers,
                             description.generation};
     agent_joined(worker->agent, worker_now_ms(), &reply, &map);
+    char device[64];
+    worker_run_device(&worker->run, device, sizeof device);
     log_info(worker->config->logger, "joined", log_uint("member", reply.member),
              log_uint("run", reply.run), log_uint("generation", reply.generation),
-             log_uint("servers", description.server_count),
-             log_text("device", worker->run.kernels->name));
+             log_uint("servers", description.server_count), log_text("device", device));
     return ERR_OK;
 }
 

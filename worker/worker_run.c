@@ -26,16 +26,23 @@ static void share_pool(const struct kernels *k, const struct shared_pool *pool)
     k->share(k, (void *)(uintptr_t)memory.data, memory.bytes);
 }
 
-static enum err open_kernels(struct worker_run *run, const struct worker_run_options *options,
-                             struct reason *reason)
+static struct kernels_options kernels_of(const struct worker_run *run,
+                                         const struct worker_run_options *options, uint32_t device)
 {
-    struct kernels_options kernels = {
+    return (struct kernels_options){
         .backend = options->backend,
+        .device = device,
         .compute = (enum kernels_compute)run->spec.train.compute,
         .gemm_core = run->spec.train.gemm_core,
         .gemm_threads = (int)run->spec.train.threads,
         .python_path = options_environment("PATH", NULL),
     };
+}
+
+static enum err open_kernels(struct worker_run *run, const struct worker_run_options *options,
+                             struct reason *reason)
+{
+    const struct kernels_options kernels = kernels_of(run, options, 0);
     struct kernels_memory device;
     if (!kernels_new(&kernels, &run->kernels, reason->text, sizeof reason->text))
         return ERR_UNSUPPORTED;
@@ -93,6 +100,24 @@ static enum err take_act_costs(struct worker_run *run)
     return ERR_OK;
 }
 
+void worker_run_device(const struct worker_run *run, char *ret_text, size_t bytes)
+{
+    if (run->devices > 1)
+        snprintf(ret_text, bytes, "%u x %s", run->devices, run->kernels->name);
+    else
+        snprintf(ret_text, bytes, "%s", run->kernels->name);
+}
+
+const char *worker_run_failure(const struct worker_run *run, uint32_t lane, enum err err)
+{
+    const char *text =
+        err == ERR_IO ? executor_failure(run->executors[lane]) : run->samples.failure.text;
+    for (uint32_t i = 1; i < run->devices && text[0] == 0; i++)
+        text =
+            err == ERR_IO ? executor_failure(run->others[i]) : run->others_samples[i].failure.text;
+    return text;
+}
+
 uint32_t worker_run_lanes(const struct worker_run *run, uint32_t stage)
 {
     const struct spec_train *train = &run->spec.train;
@@ -102,6 +127,61 @@ uint32_t worker_run_lanes(const struct worker_run *run, uint32_t stage)
     return has_places(run)
                ? mesh_lanes(&run->mesh, stage, microbatches, spec_place_leases(&run->spec))
                : 1;
+}
+
+/* Whether several devices may compute one ticket: each has all weights, and a ticket has slots of
+ * which the gradients are added. */
+static bool may_share_tickets(const struct worker_run *run)
+{
+    const struct spec *spec = &run->spec;
+    return !has_places(run) && spec->consistency.kind != SPEC_ASYNC &&
+           spec->consistency.kind != SPEC_LOCAL && spec->train.residency.weights == SPEC_RESIDENT &&
+           spec->train.node_slots != 1 && spec->mesh.program[0] == 0;
+}
+
+/* The other devices, which compute what the first one does. */
+static enum err open_others(struct worker_run *run, const struct worker_run_options *options,
+                            struct fingerprint_options probe, struct reason *reason)
+{
+    for (uint32_t i = 1; i < run->devices && !worker_run_is_host(run); i++) {
+        const struct kernels_options kernels = kernels_of(run, options, i);
+        struct digest fingerprint;
+        if (!kernels_new(&kernels, &run->others_kernels[i], reason->text, sizeof reason->text))
+            return ERR_UNSUPPORTED;
+        probe.kernels = run->others_kernels[i];
+        TRY(fingerprint_probe(&probe, &fingerprint, reason));
+        if (!digest_same(&fingerprint, &run->fingerprint, sizeof fingerprint))
+            return reason_set(reason, ERR_UNSUPPORTED,
+                              "device %u (%s) computes other bits than device 0 (%s)", i,
+                              run->others_kernels[i]->name, run->kernels->name);
+    }
+    kernels_use(run->kernels);
+    return ERR_OK;
+}
+
+/* An executor for each device behind the first. */
+static enum err open_crew(struct worker_run *run, struct executor_options options,
+                          struct reason *reason)
+{
+    struct crew_options crew = {.model = &run->model,
+                                .slots = run->spec.train.slots,
+                                .count = run->devices,
+                                .executors = {run->executors[0]},
+                                .samples = {samples_source(&run->samples)},
+                                .lock = run->lock};
+    options.pool = NULL; /* nothing of the others is sent */
+    for (uint32_t i = 1; i < run->devices; i++) {
+        struct samples *samples = &run->others_samples[i];
+        *samples = run->samples;
+        if (run->others_kernels[i] != NULL)
+            options.kernels = run->others_kernels[i];
+        kernels_use(options.kernels);
+        TRY(executor_new(&options, &run->others[i], reason));
+        crew.executors[i] = run->others[i];
+        crew.samples[i] = samples_source(samples);
+    }
+    kernels_use(run->kernels);
+    return crew_new(&crew, &run->crew);
 }
 
 /* Each gets the same share of the memory. */
@@ -118,7 +198,7 @@ static enum err open_executors(struct worker_run *run, const struct place *place
         .local = local_settings_of(&run->spec),
         .mesh = run->mesh.places > 1 ? &run->mesh : NULL,
         .place = place->stage,
-        .memory_max = run->memory_bytes / lanes,
+        .memory_max = run->memory_bytes / (lanes * run->devices),
         .pool = run->pool,
     };
     if (place->ranks > 1)
@@ -127,6 +207,8 @@ static enum err open_executors(struct worker_run *run, const struct place *place
         TRY(executor_new(&options, &run->executors[i], reason));
     if (!has_places(run))
         TRY(lent_weights_init(&run->lent, run->executors[0], &run->model));
+    if (run->devices > 1)
+        TRY(open_crew(run, options, reason));
     return run->act_ms > 0 ? take_act_costs(run) : ERR_OK;
 }
 
@@ -173,6 +255,9 @@ static enum err open_all(const struct describe_reply *description,
                                               .train = &run->spec.train,
                                               .held_out = description->validation_samples};
     TRY(fingerprint_probe(&probe, &run->fingerprint, reason));
+    run->devices = options->devices > 1 && may_share_tickets(run) ? options->devices : 1;
+    run->lock = options->lock;
+    TRY(open_others(run, options, probe, reason));
     warn_of_few_samples(run, options->logger);
     if (!has_places(run))
         TRY(open_executors(run, &(struct place){0}, reason));
@@ -207,6 +292,13 @@ enum err worker_run_open(const struct describe_reply *description,
 static void free_executors(struct worker_run *run)
 {
     lent_weights_release(&run->lent);
+    crew_free(run->crew);
+    run->crew = NULL;
+    for (uint32_t i = 0; i < CREW_DEVICES_MAX; i++) {
+        executor_free(run->others[i]);
+        samples_release(&run->others_samples[i]);
+        run->others[i] = NULL;
+    }
     for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
         executor_free(run->executors[i]);
         run->executors[i] = NULL;
@@ -239,6 +331,8 @@ void worker_run_release(struct worker_run *run)
     free_executors(run);
     free(run->act_costs);
     data_free(run->data);
+    for (uint32_t i = 1; i < CREW_DEVICES_MAX; i++)
+        kernels_free(run->others_kernels[i]);
     kernels_free(run->kernels);
     model_release(&run->model);
 }

@@ -4,6 +4,7 @@
 
 #include "common/digest.h"
 #include "common/log.h"
+#include "worker/crew.h"
 #include "worker/lent_weights.h"
 #include "worker/program/mesh.h"
 #include "worker/program/simulate.h"
@@ -14,11 +15,13 @@
 
 struct worker_run_options {
     enum kernels_backend backend;
+    uint32_t devices;            /* that may compute together */
     const char *data_path;       /* overrides the spec's; NULL: the spec's */
     struct rpc_channel *channel; /* to the coordinator, for served samples */
     struct shared_pool *pool;    /* of what is sent; NULL: there is none */
     uint64_t memory_bytes;       /* of the host, that a place may take; 0: not known */
     uint32_t act_ms;             /* that acts are made to take (worker_config.h) */
+    struct crew_lock lock;       /* of gradients that are read */
     const struct logger *logger;
 };
 
@@ -39,6 +42,12 @@ struct worker_run {
     /* By lane, of the whole model; with several places of the one that the newest ticket is for,
      * and NULL before: a compute thread makes them. */
     struct executor *executors[WIRE_LEASES_MAX];
+    uint32_t devices; /* that compute a training ticket together */
+    struct crew_lock lock;
+    struct crew *crew; /* of the first executor and these; NULL: of one device */
+    struct executor *others[CREW_DEVICES_MAX];
+    const struct kernels *others_kernels[CREW_DEVICES_MAX]; /* NULL: the first one's */
+    struct samples others_samples[CREW_DEVICES_MAX];
     struct lent_weights lent; /* of the first one's; {0}: it has all weights in its own memory */
     uint32_t stage, rank;     /* that they are of */
     struct reason refused;    /* why the newest ones could not be made */
@@ -65,6 +74,10 @@ enum err worker_run_place(struct worker_run *run, const struct place *place,
                           bool *ret_made) MUST_USE;
 /* How many lanes a place of that stage has (mesh_lanes). */
 uint32_t worker_run_lanes(const struct worker_run *run, uint32_t stage);
+/* What computes, for people: "CPU, AVX-512", "2 x CUDA, NVIDIA H200, …". */
+void worker_run_device(const struct worker_run *run, char *ret_text, size_t bytes);
+/* Why the lane's newest ticket failed: its devices' sentence after ERR_IO, else the samples'. */
+const char *worker_run_failure(const struct worker_run *run, uint32_t lane, enum err err);
 void worker_run_release(struct worker_run *run); /* {0} is fine */
 
 /* On a CPU the device's memory is the host's, and an act is done when its call returns. */

@@ -36,6 +36,7 @@
 enum {
     UP_SERVERS_MAX = 64,
     UP_WORKERS_MAX = CHURN_PROCESSES_MAX,
+    UP_DEVICES_MAX = 16,
     START_MS = 30000, /* until the coordinator answers */
     LEAVE_MS = 10000, /* until a process told to end has ended */
     LOG_TAIL_BYTES = 2048,
@@ -57,6 +58,7 @@ struct up_options {
     struct launch_options launch;
     const char *directory; /* NULL: runs/NAME */
     uint32_t servers, workers;
+    uint32_t devices; /* of each worker */
     const char *backend;
     bool insecure;
     struct churn_options churn;
@@ -81,7 +83,7 @@ struct up {
 
 /* ---- options ---- */
 
-enum { KEY_TRACE_OUT = 0x200 };
+enum { KEY_TRACE_OUT = 0x200, KEY_DEVICES };
 static const char TRACE_FOLDER[] = "traces";
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
@@ -108,6 +110,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case 'I':
         options->insecure = true;
+        return 0;
+    case KEY_DEVICES:
+        options->devices = arguments_count(argument, "devices", UP_DEVICES_MAX, state);
         return 0;
     case KEY_TRACE_OUT:
         options->trace_out = argument;
@@ -355,8 +360,9 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
     struct child *child = children_find(&up->children, name);
     if (child != NULL)
         return child_start(child, reason);
-    char device[16];
-    snprintf(device, sizeof device, "%u", number);
+    char device[16], devices[16];
+    snprintf(device, sizeof device, "%u", number * up->options->devices);
+    snprintf(devices, sizeof devices, "%u", up->options->devices);
     char memory[24];
     char trace_name[64], trace[512];
     snprintf(memory, sizeof memory, "%" PRIu64, memory_limit() / up->options->workers);
@@ -368,6 +374,8 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
                          up->options->backend,
                          "--device",
                          device,
+                         "--devices",
+                         devices,
                          NULL,
                          NULL,
                          NULL,
@@ -375,7 +383,7 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
                          NULL,
                          NULL,
                          NULL};
-    size_t count = 6;
+    size_t count = 8;
     const struct spec_mesh *mesh = &up->launch.spec.mesh;
     if (spec_mesh_is_shared(mesh) || mesh->program[0] != 0) { /* else nobody asks it */
         own[count++] = "--address";
@@ -686,6 +694,8 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
         {"workers", 'W', "N", 0, "workers (2)", 0},
         {"dir", 'd', "DIR", 0, "the run's directory (runs/NAME)", 0},
         {"backend", 'b', "cpu|cuda", 0, "what workers compute on (cpu)", 0},
+        {"devices", KEY_DEVICES, "N", 0,
+         "GPUs of each worker, which pulls and pushes once for all of them (1)", 0},
         {"insecure", 'I', NULL, 0, "no TLS on loopback", 0},
         {"trace-out", KEY_TRACE_OUT, "FILE", 0,
          "what workers did when, for Perfetto: acts, waits and messages", 0},
@@ -694,7 +704,8 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
     static const struct argp_child children[] = {
         {&launch_argp, 0, NULL, 0}, {&churn_argp, 0, NULL, 0}, {0}};
     struct argp argp = {rows, parse_option, "SPEC", summary, children, NULL, NULL};
-    struct up_options options = {.servers = 1, .workers = 2, .backend = "cpu", .churn.speed = 1};
+    struct up_options options = {
+        .servers = 1, .workers = 2, .devices = 1, .backend = "cpu", .churn.speed = 1};
     struct reason reason = {0};
     char stored_spec[4096];
     argp_err_exit_status = EXIT_USAGE;

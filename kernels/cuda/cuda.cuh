@@ -54,6 +54,7 @@ struct ring {
 struct kernels_state {
     bool bf16;   /* elements are */
     bool groups; /* the device has products of warpgroups (wgmma.cuh) */
+    int device;
     uint32_t multiprocessors;
     bool capturing; /* what it is given is kept as a graph … */
     bool refused;   /* … and something of it cannot be */

@@ -1,5 +1,5 @@
 /* libroost-cuda.so: finds the device, takes what operations need beside their arguments, and fills
- * the table. It uses the process's first device (CUDA_VISIBLE_DEVICES chooses which that is). */
+ * the table. CUDA_VISIBLE_DEVICES chooses among which devices. */
 #include "kernels/cuda.h"
 #include "kernels/cuda/gemm.cuh"
 
@@ -193,6 +193,48 @@ static void stream_after(SELF, const struct kernels *other, uint32_t number)
     cuda_ok(k, cudaStreamWaitEvent(k->state->stream, mark, 0), "order of streams");
 }
 
+/* -- other devices ----------------------------------------------------------------------------- */
+
+static void device_use(SELF)
+{
+    cuda_ok(k, cudaSetDevice(k->state->device), "choice of the device");
+}
+
+/* Whether kernels of this device may read the other one's memory where it lies. */
+static bool reaches(SELF, int other)
+{
+    int may = 0;
+    if (other == k->state->device)
+        return true;
+    if (cudaDeviceCanAccessPeer(&may, k->state->device, other) != cudaSuccess || !may)
+        return false;
+    cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled)
+        (void)cudaGetLastError(); /* which it is from then on, and no failure */
+    return error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
+}
+
+/* Where the device cannot read the other's memory, it is copied piece by piece. */
+static void device_add_other(SELF, float *out, const struct kernels *other, const float *b,
+                             int64_t n)
+{
+    struct kernels_state *state = k->state;
+    const int64_t most = STAGING_BYTES / sizeof(float);
+    float *staging = (float *)state->staging;
+    if (reaches(k, other->state->device)) {
+        cuda_add(k, out, out, b, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += most) {
+        int64_t count = n - i < most ? n - i : most;
+        cuda_ok(k,
+                cudaMemcpyPeerAsync(staging, state->device, b + i, other->state->device,
+                                    (size_t)count * sizeof *b, state->stream),
+                "copy from another device");
+        cuda_add(k, out + i, out + i, staging, count);
+    }
+}
+
 /* -- graphs ------------------------------------------------------------------------------------ */
 
 /* The stream's capture, which what cannot be captured has ended or not. */
@@ -242,8 +284,9 @@ static void graph_free(SELF, struct kernels_graph *graph)
 
 #define FAIL(...) (snprintf(reason, reason_bytes, __VA_ARGS__), false)
 
-/* The first device, when our kernels run on it. */
-static bool find_device(cudaDeviceProp *ret_device, char *reason, size_t reason_bytes)
+/* The device of that number, when our kernels run on it. The calling thread uses it. */
+static bool find_device(uint32_t wanted, int *ret_number, cudaDeviceProp *ret_device, char *reason,
+                        size_t reason_bytes)
 {
     int count = 0, driver = 0;
     cudaError_t error = cudaDriverGetVersion(&driver);
@@ -251,8 +294,11 @@ static bool find_device(cudaDeviceProp *ret_device, char *reason, size_t reason_
         return FAIL("no CUDA device: this machine has no NVIDIA driver");
     if (error == cudaSuccess)
         error = cudaGetDeviceCount(&count);
+    *ret_number = count > 0 ? (int)(wanted % (uint32_t)count) : 0;
     if (error == cudaSuccess && count > 0)
-        error = cudaGetDeviceProperties(ret_device, 0);
+        error = cudaSetDevice(*ret_number);
+    if (error == cudaSuccess && count > 0)
+        error = cudaGetDeviceProperties(ret_device, *ret_number);
     if (error != cudaSuccess)
         return FAIL("no CUDA device: %s", cudaGetErrorString(error));
     if (count == 0)
@@ -310,6 +356,7 @@ static void close_table(struct kernels *k)
 
 static void device_close(SELF)
 {
+    device_use(k);
     struct kernels_state *state = k->state;
     if (k->in)
         close_table((struct kernels *)k->in);
@@ -332,6 +379,8 @@ static void fill_table(struct kernels *k)
     k->numerics = gemm_numerics(k->state->gemm);
     k->mark = stream_mark;
     k->after = stream_after;
+    k->use = device_use;
+    k->add_other = device_add_other;
     k->multiprocessors = device_multiprocessors;
     k->graph_new = graph_new;
     k->graph_run = graph_run;
@@ -377,6 +426,7 @@ static struct kernels *new_copying(SELF)
     if (!copying)
         return NULL;
     copying->state->bf16 = k->state->bf16;
+    copying->state->device = k->state->device;
     copying->state->failure = k->state->failure;
     return copying;
 }
@@ -418,12 +468,14 @@ extern "C" bool roost_cuda_kernels(const struct kernels_options *options,
                                    const struct kernels **ret_kernels, char *reason,
                                    size_t reason_bytes)
 {
+    int number;
     cudaDeviceProp device;
-    if (!find_device(&device, reason, reason_bytes))
+    if (!find_device(options->device, &number, &device, reason, reason_bytes))
         return false;
     struct kernels *k = new_table();
     if (!k)
         return FAIL("out of memory");
+    k->state->device = number;
     if (!open_device(options, &device, k, reason, reason_bytes)) {
         device_close(k);
         return false;

@@ -50,9 +50,10 @@ static void grant(struct coordinator *coordinator, uint64_t now_ms, struct membe
 {
     struct run *run = &coordinator->run;
     const struct lease *lease;
+    const struct tickets_worker worker = {member->id, member->devices,
+                                          coordinator->members.devices};
     bool second = audits_grant(coordinator, now_ms, member, &lease);
-    if (!second &&
-        !tickets_grant(&run->tickets, now_ms, member->id, coordinator->members.count, &lease))
+    if (!second && !tickets_grant(&run->tickets, now_ms, &worker, &lease))
         return;
     bool train = lease->kind == TICKET_TRAIN;
     check(member->parked);

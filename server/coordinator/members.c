@@ -177,6 +177,7 @@ static void take_out(struct members *members, struct member *take_member)
     members_unpark(members, take_member);
     take_due(members, take_member);
     members->count--;
+    members->devices -= take_member->devices;
     memmove(&members->list[place], &members->list[place + 1],
             (members->count - place) * sizeof *members->list);
     free(take_member);
@@ -185,6 +186,7 @@ static void take_out(struct members *members, struct member *take_member)
 static void put_in(struct members *members, struct member *take_member)
 {
     uint32_t place = members->count++;
+    members->devices += take_member->devices;
     members->list[place] = take_member;
     take_member->due_ms = due_of(members, take_member);
     put_due(members, place, take_member);
@@ -219,6 +221,8 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
         .joined_ms = now_ms,
         .seen_ms = now_ms,
         .seat = UINT32_MAX,
+        .devices =
+            request->devices > 0 ? request->devices : 1, /* 0: a worker that has no word for it */
     };
     memcpy(member->own.name, request->name, sizeof member->own.name);
     memcpy(member->own.host, request->host, sizeof member->own.host);

@@ -51,6 +51,7 @@ struct member {
     struct proof secret;
     struct opinion own;
     char device[64];
+    uint32_t devices;                 /* that compute together */
     char address[WIRE_ADDRESS_BYTES]; /* where other workers reach it; "": none may */
     uint8_t shown[WIRE_DIGEST_BYTES]; /* SHA-256 of its certificate */
     enum member_state state;
@@ -84,6 +85,7 @@ struct members {
     uint32_t certificate_max; /* members with one certificate; 0: any */
     uint32_t serial;
     uint32_t count;
+    uint32_t devices;     /* of all */
     struct member **list; /* ascending ids */
     struct member **due;  /* a heap by due_ms */
     uint32_t past_count;

@@ -339,8 +339,9 @@ static bool take_lease(struct coordinator *coordinator, uint64_t now_ms, struct 
     struct run *run = &coordinator->run;
     uint64_t holder = gangs_next_id(&run->gangs);
     uint32_t able = coordinator->members.count / run->gangs.seats;
+    const struct tickets_worker gang = {holder, 1, able > 0 ? able : 1};
     return audit != NULL ? audits_grant_gang(coordinator, now_ms, audit, holder, ret_lease)
-                         : tickets_grant(&run->tickets, now_ms, holder, able, ret_lease);
+                         : tickets_grant(&run->tickets, now_ms, &gang, ret_lease);
 }
 
 /* Whether the first lease, of those who sit there, is audited. */

@@ -239,24 +239,25 @@ static bool one_version(const struct tickets *tickets, const struct lease *lease
 }
 
 /* One worker's share of the step's free slots, and at most about a second of work, because that is
- * lost with the worker. */
+ * lost with the worker. Each of its devices has something to do. */
 static uint32_t chosen_max(const struct tickets *tickets, const struct work *work,
-                           uint32_t worker_count)
+                           const struct tickets_worker *worker)
 {
-    uint32_t share = work->free_count / (worker_count > 0 ? worker_count : 1);
+    uint32_t share = (uint32_t)((uint64_t)work->free_count * worker->devices / worker->all_devices);
     double usual_ms = tickets->train_usual_ms;
     double most = usual_ms > 0 ? CHOSEN_MS_MAX / usual_ms : CHOSEN_UNKNOWN;
-    return most < share ? (uint32_t)most : share;
+    uint32_t slots = most < share ? (uint32_t)most : share;
+    return slots > worker->devices ? slots : worker->devices;
 }
 
 /* The largest aligned run from the lowest free slot on that is free, of one version, and within
  * chosen_max(). */
 static struct node choose_node(const struct tickets *tickets, const struct lease *lease,
-                               uint32_t worker_count)
+                               const struct tickets_worker *worker)
 {
     const struct work *work = train_of(tickets, lease->step);
     uint32_t first = lease->node.index;
-    uint32_t slots_max = chosen_max(tickets, work, worker_count);
+    uint32_t slots_max = chosen_max(tickets, work, worker);
     struct node node = {0, first};
     while (node.level < tree_level(work->count)) {
         struct node parent = node_parent(node);
@@ -301,8 +302,8 @@ static const struct lease *lease_add(struct tickets *tickets, struct lease lease
     return leases_add(&tickets->leases, &lease, twin);
 }
 
-static bool grant_free(struct tickets *tickets, struct lease lease, uint32_t worker_count,
-                       const struct lease **ret_lease)
+static bool grant_free(struct tickets *tickets, struct lease lease,
+                       const struct tickets_worker *worker, const struct lease **ret_lease)
 {
     struct work *work = work_of(tickets, lease.kind, lease.step);
     if (work->free_count == 0)
@@ -314,7 +315,7 @@ static bool grant_free(struct tickets *tickets, struct lease lease, uint32_t wor
     if (lease.kind == TICKET_TRAIN && tickets->settings.node_slots > 0)
         lease.node = fixed_node(work, work->lowest, tickets->settings.node_slots);
     else if (lease.kind == TICKET_TRAIN)
-        lease.node = choose_node(tickets, &lease, worker_count);
+        lease.node = choose_node(tickets, &lease, worker);
     *ret_lease = lease_add(tickets, lease, NULL);
     return true;
 }
@@ -506,31 +507,32 @@ static bool waits_for_holder(const struct tickets *tickets)
     return first < work->count && work->slots[first].holders > 0;
 }
 
-bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
+bool tickets_grant(struct tickets *tickets, uint64_t now_ms, const struct tickets_worker *worker,
                    const struct lease **ret_lease)
 {
+    static const struct tickets_worker slow = {.devices = 1, .all_devices = UINT32_MAX};
     struct lease lease = {.kind = TICKET_TRAIN,
                           .step = tickets->step,
-                          .member = member,
+                          .member = worker->member,
                           .granted_ms = now_ms,
-                          .doubted = doubt_has(&tickets->doubt, member)};
+                          .doubted = doubt_has(&tickets->doubt, worker->member)};
     struct lease validate = lease;
     validate.kind = TICKET_VALIDATE;
     validate.step = 0;
     if (tickets->leases.count == tickets->settings.leases_max ||
-        (lease.doubted && leases_of(&tickets->leases, member) != NULL))
+        (lease.doubted && leases_of(&tickets->leases, worker->member) != NULL))
         return false;
     if (lease.doubted)
-        worker_count = UINT32_MAX; /* one slot is its share */
+        worker = &slow; /* one slot is its share */
     if (waits_for_holder(tickets) && grant_overdue(tickets, lease, ret_lease))
         return true;
-    if (tickets->steps > 0 && grant_free(tickets, lease, worker_count, ret_lease))
+    if (tickets->steps > 0 && grant_free(tickets, lease, worker, ret_lease))
         return true;
-    if (grant_free(tickets, validate, worker_count, ret_lease))
+    if (grant_free(tickets, validate, worker, ret_lease))
         return true;
     for (uint32_t i = 1; i < tickets->steps; i++) {
         lease.step = tickets->step + i;
-        if (grant_free(tickets, lease, worker_count, ret_lease))
+        if (grant_free(tickets, lease, worker, ret_lease))
             return true;
     }
     return grant_overdue(tickets, lease, ret_lease);

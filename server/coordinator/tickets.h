@@ -142,9 +142,14 @@ bool tickets_older_free(const struct tickets *tickets, uint64_t step, uint32_t s
 bool tickets_free(const struct tickets *tickets);
 /* Whether tickets_grant() would find something for some member now. */
 bool tickets_any(struct tickets *tickets, uint64_t now_ms);
-/* Gives `member` a lease, workers sharing what is free among `worker_count`. False: nothing for it
- * now. The lease is borrowed until the next call that changes leases. */
-bool tickets_grant(struct tickets *tickets, uint64_t now_ms, uint64_t member, uint32_t worker_count,
+/* Gives the member a lease: its share of what is free, by devices, and a slot for each of its own at
+ * least. False: nothing for it now. The lease is borrowed until the next call that changes leases. */
+struct tickets_worker {
+    uint64_t member;
+    uint32_t devices;     /* 1 at least, like the next */
+    uint32_t all_devices; /* of all members */
+};
+bool tickets_grant(struct tickets *tickets, uint64_t now_ms, const struct tickets_worker *worker,
                    const struct lease **ret_lease);
 /* Gives `member` a second lease of a training ticket, on purpose (audits.h): `attempt` is the
  * first. False: the step is not open, the member is doubted, or holds the ticket or a part of it,

@@ -166,7 +166,7 @@ static void check_lease(struct sim *sim, const struct coordinator *core, const s
 {
     const struct run *run = &core->run;
     const struct leases *leases = &run->tickets.leases;
-    uint32_t able = core->members.count / (run->gangs.seats > 0 ? run->gangs.seats : 1);
+    uint32_t able = core->members.devices / (run->gangs.seats > 0 ? run->gangs.seats : 1);
     uint32_t share = run->settings.slots / (able > 0 ? able : 1);
     if (lease->kind == TICKET_TRAIN && run->settings.node_slots == 0 && !lease->audit &&
         !lease->speculative && lease->slots > (share > 0 ? share : 1))

@@ -15,7 +15,7 @@ struct executor_fixture {
     struct model model;
     struct executor *executor;
     struct executor_samples samples;
-    struct executor *made[4]; /* by fixture_executor() */
+    struct executor *made[8]; /* by fixture_executor() */
     uint32_t made_count;
 };
 

@@ -28,3 +28,23 @@ TEST(a_list_of_visible_gpus_is_gone_round)
     assert_chosen("2,GPU-8a,6", 0, 5, "6");
     assert_chosen("GPU-8a0c1111-2222", 1, 0, NULL); /* longer than its room */
 }
+
+static void assert_listed(const char *visible, uint32_t there, struct devices_range wanted,
+                          const char *expected)
+{
+    char names[16];
+    assert_int_equal(devices_list(visible, there, wanted, names, sizeof names), expected != NULL);
+    if (expected != NULL)
+        assert_string_equal(names, expected);
+}
+
+TEST(a_worker_of_several_devices_takes_each_once)
+{
+    assert_listed("", 4, (struct devices_range){0, 1}, "0");
+    assert_listed("", 4, (struct devices_range){2, 2}, "2,3");
+    assert_listed("", 4, (struct devices_range){3, 3}, "3,0,1");
+    assert_listed("", 2, (struct devices_range){1, 4}, "1,0");
+    assert_listed("5,GPU-8a", 4, (struct devices_range){1, 2}, "GPU-8a,5");
+    assert_listed("", 0, (struct devices_range){0, 2}, NULL);
+    assert_listed("", 16, (struct devices_range){0, 16}, NULL); /* longer than its room */
+}

@@ -25,7 +25,7 @@ TEST(the_table_says_what_it_is)
 /* But for what is a device's: graphs, the choice of algorithms, blocks at once. */
 TEST(every_operation_is_there)
 {
-    const size_t without_first = offsetof(struct kernels, multiprocessors) / sizeof(void *);
+    const size_t without_first = offsetof(struct kernels, use) / sizeof(void *);
     const size_t without_last = offsetof(struct kernels, copy_block) / sizeof(void *);
     scoped(kernels_free_scoped) const struct kernels *k = kernels_for(KERNELS_ISA_AUTO);
     void *pointers[sizeof *k / sizeof(void *)];

@@ -97,6 +97,24 @@ static uint64_t add(struct members *members, const char *name)
     return member->id;
 }
 
+/* Who says nothing of devices has one. */
+TEST_F(devices_of_all_members_are_counted, members)
+{
+    struct join_request request = request_of("w");
+    struct member *one, *four, *two;
+    assert_int_equal(members_add(&f->list, 5, &request, &one), ERR_OK);
+    request.devices = 4;
+    assert_int_equal(members_add(&f->list, 5, &request, &four), ERR_OK);
+    assert_int_equal(one->devices, 1);
+    assert_int_equal(f->list.devices, 5);
+    request.devices = 2;
+    request.previous_member = four->id;
+    assert_int_equal(members_add(&f->list, 5, &request, &two), ERR_OK);
+    assert_int_equal(f->list.devices, 3);
+    members_remove(&f->list, one, MEMBER_LEFT, "");
+    assert_int_equal(f->list.devices, 2);
+}
+
 /* Else one stolen certificate takes the places of all. */
 TEST_F(a_certificate_has_so_many_members, members)
 {

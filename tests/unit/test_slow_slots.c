@@ -59,7 +59,8 @@ static void grant_all(struct slow_slots_fixture *f)
         const struct lease *lease;
         uint64_t member = f->shared ? f->gangs + 1 : i + 1;
         if (worker->lease.attempt != 0 ||
-            !tickets_grant(&f->tickets, (uint64_t)f->now_ms, member, f->workers, &lease))
+            !tickets_grant(&f->tickets, (uint64_t)f->now_ms,
+                           &(struct tickets_worker){member, 1, f->workers}, &lease))
             continue;
         f->gangs++;
         worker->lease = *lease;

@@ -34,19 +34,26 @@ static void tickets_tear_down(struct tickets_fixture *f)
 }
 
 /* The lease granted, which must be one. */
+static struct lease grant_to(struct tickets *tickets, uint64_t now_ms,
+                             const struct tickets_worker *worker)
+{
+    const struct lease *lease = NULL;
+    assert_true(tickets_grant(tickets, now_ms, worker, &lease));
+    tickets_check(tickets);
+    return *lease;
+}
+
+/* To one of so many workers of one device each. */
 static struct lease grant(struct tickets *tickets, uint64_t now_ms, uint64_t member,
                           uint32_t workers)
 {
-    const struct lease *lease = NULL;
-    assert_true(tickets_grant(tickets, now_ms, member, workers, &lease));
-    tickets_check(tickets);
-    return *lease;
+    return grant_to(tickets, now_ms, &(struct tickets_worker){member, 1, workers});
 }
 
 static void grants_nothing(struct tickets *tickets, uint64_t now_ms, uint64_t member)
 {
     const struct lease *lease;
-    assert_false(tickets_grant(tickets, now_ms, member, 1, &lease));
+    assert_false(tickets_grant(tickets, now_ms, &(struct tickets_worker){member, 1, 1}, &lease));
 }
 
 static void expect_node(struct lease lease, uint32_t level, uint32_t index)
@@ -113,6 +120,16 @@ TEST_F(runs_of_slots_leave_every_worker_its_share, tickets, .slots = 16)
     expect_node(grant(&f->tickets, 0, 3, 3), 1, 4); /* eight are left: two each */
     expect_node(grant(&f->tickets, 0, 3, 3), 1, 5);
     expect_node(grant(&f->tickets, 0, 3, 3), 0, 12);
+}
+
+/* A worker of four devices and one of two: by devices, and something for each. */
+TEST_F(devices_share_what_is_free, tickets, .slots = 16)
+{
+    const struct tickets_worker four = {1, 4, 6}, two = {2, 2, 6};
+    expect_node(grant_to(&f->tickets, 0, &four), 3, 0); /* ten are its share */
+    expect_node(grant_to(&f->tickets, 0, &two), 1, 4);  /* of eight */
+    expect_node(grant_to(&f->tickets, 0, &two), 1, 5);
+    expect_node(grant_to(&f->tickets, 0, &four), 2, 3); /* of four: two, but it has four devices */
 }
 
 TEST(a_run_takes_about_a_second_at_most)

@@ -136,6 +136,9 @@ enum cudaError_t {
     cudaErrorInvalidConfiguration,
     cudaErrorLaunchFailure,
     cudaErrorStreamCaptureUnsupported,
+    cudaErrorInvalidDevice,
+    cudaErrorPeerAccessAlreadyEnabled,
+    cudaErrorInvalidResourceHandle,
 };
 enum cudaMemcpyKind {
     cudaMemcpyHostToDevice,
@@ -165,6 +168,11 @@ const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaSetDevice(int number);
+cudaError_t cudaDeviceCanAccessPeer(int *may, int number, int other);
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned flags);
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *device, int number);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);

@@ -45,21 +45,59 @@ static void complain(const char *what)
     abort();
 }
 
+/* -- devices ----------------------------------------------------------------------------------- */
+
+enum { DEVICES_MAX = 8, ALL_DEVICES = -1 };
+
+static thread_local int current_device;
+static bool enabled_peers[DEVICES_MAX]
+                         [DEVICES_MAX]; /* who may read whose memory; the memory's lock */
+
+/* ROOST_EMULATED_DEVICES, when a test pretends that there are several. */
+static int device_count()
+{
+    const char *count = getenv("ROOST_EMULATED_DEVICES");
+    return count ? std::min(atoi(count), (int)DEVICES_MAX) : 1;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = device_count();
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int number)
+{
+    if (number < 0 || number >= device_count())
+        return cudaErrorInvalidDevice;
+    current_device = number;
+    return cudaSuccess;
+}
+
+/* ROOST_EMULATED_PEERS, when a test pretends that devices read each other's memory. */
+cudaError_t cudaDeviceCanAccessPeer(int *may, int number, int other)
+{
+    *may = number != other && getenv("ROOST_EMULATED_PEERS") != NULL;
+    return cudaSuccess;
+}
+
 /* -- memory ------------------------------------------------------------------------------------ */
 
 struct allocation {
     char *pages;
     size_t pages_bytes;
+    int device;
 };
 
 static struct {
     std::mutex mutex; /* guards the rest; held while device memory is open */
     std::map<char *, allocation> allocations;
     std::map<char *, size_t> pinned; /* of the host's */
-    size_t taken, registered;
+    size_t taken[DEVICES_MAX], registered;
 } memory;
 
 static bool may_allocate();
+static int stream_device(cudaStream_t stream);
 
 /* ROOST_EMULATED_BYTES, when a test pretends that it is less. */
 static size_t memory_total()
@@ -73,22 +111,47 @@ static size_t round_up(size_t bytes, size_t to)
     return (bytes + to - 1) / to * to;
 }
 
-static void protect(int rights)
+/* Of that device, or of all. */
+static void protect(int rights, int device)
 {
     for (const auto &entry : memory.allocations)
-        mprotect(entry.second.pages, entry.second.pages_bytes, rights);
+        if (device == ALL_DEVICES || entry.second.device == device)
+            mprotect(entry.second.pages, entry.second.pages_bytes, rights);
 }
 
 void device_open()
 {
     memory.mutex.lock();
-    protect(PROT_READ | PROT_WRITE);
+    protect(PROT_READ | PROT_WRITE, ALL_DEVICES);
+}
+
+/* What a kernel of the device may touch. */
+static void device_open_one(int device)
+{
+    memory.mutex.lock();
+    protect(PROT_READ | PROT_WRITE, device);
+    for (int other = 0; other < DEVICES_MAX; other++)
+        if (enabled_peers[device][other])
+            protect(PROT_READ | PROT_WRITE, other);
 }
 
 void device_close()
 {
-    protect(PROT_NONE);
+    protect(PROT_NONE, ALL_DEVICES);
     memory.mutex.unlock();
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned)
+{
+    int may;
+    std::lock_guard<std::mutex> lock(memory.mutex);
+    if (other < 0 || other >= device_count() ||
+        cudaDeviceCanAccessPeer(&may, current_device, other) != cudaSuccess || !may)
+        return cudaErrorInvalidDevice;
+    if (enabled_peers[current_device][other])
+        return cudaErrorPeerAccessAlreadyEnabled;
+    enabled_peers[current_device][other] = true;
+    return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
@@ -97,7 +160,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
         return cudaErrorStreamCaptureUnsupported;
     std::lock_guard<std::mutex> lock(memory.mutex);
     size_t aligned = round_up(bytes, ALIGNMENT), pages_bytes = round_up(aligned, PAGE_BYTES);
-    if (memory.taken + pages_bytes > memory_total())
+    if (memory.taken[current_device] + pages_bytes > memory_total())
         return cudaErrorMemoryAllocation;
     void *pages = mmap(NULL, pages_bytes + PAGE_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -106,8 +169,8 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
     memset(pages, 0xff, std::min(pages_bytes, FILLED_BYTES_MAX));
     mprotect(pages, pages_bytes + PAGE_BYTES, PROT_NONE);
     char *begin = (char *)pages + pages_bytes - aligned;
-    memory.allocations[begin] = {(char *)pages, pages_bytes};
-    memory.taken += pages_bytes;
+    memory.allocations[begin] = {(char *)pages, pages_bytes, current_device};
+    memory.taken[current_device] += pages_bytes;
     *ret_memory = begin;
     return cudaSuccess;
 }
@@ -123,7 +186,7 @@ cudaError_t cudaFree(void *begin)
     if (found == memory.allocations.end())
         return cudaErrorInvalidValue;
     munmap(found->second.pages, found->second.pages_bytes + PAGE_BYTES);
-    memory.taken -= found->second.pages_bytes;
+    memory.taken[found->second.device] -= found->second.pages_bytes;
     memory.allocations.erase(found);
     return cudaSuccess;
 }
@@ -132,17 +195,17 @@ cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total)
 {
     std::lock_guard<std::mutex> lock(memory.mutex);
     *ret_total = memory_total();
-    *ret_free = *ret_total - memory.taken;
+    *ret_free = *ret_total - memory.taken[current_device];
     return cudaSuccess;
 }
 
-static bool on_device(const void *at, size_t bytes)
+static bool on_device(const void *at, size_t bytes, int device)
 {
     auto after = memory.allocations.upper_bound((char *)at);
     if (after == memory.allocations.begin())
         return false;
     const allocation &found = std::prev(after)->second;
-    return (const char *)at + bytes <= found.pages + found.pages_bytes;
+    return found.device == device && (const char *)at + bytes <= found.pages + found.pages_bytes;
 }
 
 cudaError_t cudaMallocHost(void **ret_memory, size_t bytes)
@@ -195,22 +258,28 @@ static bool is_pinned(const void *at, size_t bytes)
     return (const char *)at + bytes <= found.first + found.second;
 }
 
+static void give_copy(cudaStream_t stream, void *to, const void *from, size_t bytes)
+{
+    stream_give(stream, [=] {
+        device_open();
+        memcpy(to, from, bytes);
+        device_close();
+    });
+}
+
 /* What the host has must be pinned: kernels/cuda promises that copies do not wait. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
     device_open();
     bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
-    bool right = (to_device ? on_device(to, bytes) : is_pinned(to, bytes)) &&
-                 (from_device ? on_device(from, bytes) : is_pinned(from, bytes));
+    int device = stream_device(stream);
+    bool right = (to_device ? on_device(to, bytes, device) : is_pinned(to, bytes)) &&
+                 (from_device ? on_device(from, bytes, device) : is_pinned(from, bytes));
     device_close();
     if (!right)
         return cudaErrorInvalidValue;
-    stream_give(stream, [=] {
-        device_open();
-        memcpy(to, from, bytes);
-        device_close();
-    });
+    give_copy(stream, to, from, bytes);
     return cudaSuccess;
 }
 
@@ -229,7 +298,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 cudaError_t cudaMemsetAsync(void *begin, int value, size_t bytes, cudaStream_t stream)
 {
     device_open();
-    bool right = on_device(begin, bytes);
+    bool right = on_device(begin, bytes, stream_device(stream));
     device_close();
     if (!right)
         return cudaErrorInvalidValue;
@@ -241,6 +310,18 @@ cudaError_t cudaMemsetAsync(void *begin, int value, size_t bytes, cudaStream_t s
     return cudaSuccess;
 }
 
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream)
+{
+    device_open();
+    bool right = on_device(to, bytes, to_device) && on_device(from, bytes, from_device);
+    device_close();
+    if (!right)
+        return cudaErrorInvalidValue;
+    give_copy(stream, to, from, bytes);
+    return cudaSuccess;
+}
+
 /* -- streams ----------------------------------------------------------------------------------- */
 
 struct emulator_graph {
@@ -248,6 +329,7 @@ struct emulator_graph {
 };
 
 struct emulator_stream {
+    int device;
     std::deque<std::function<void()>> work;
     uint64_t given, done;
     emulator_graph *capturing; /* takes what is given */
@@ -273,6 +355,11 @@ static std::atomic<uint64_t> works_given;
 extern "C" __attribute__((visibility("default"))) uint64_t emulator_given()
 {
     return works_given;
+}
+
+static int stream_device(cudaStream_t stream)
+{
+    return stream->device;
 }
 
 void stream_give(cudaStream_t stream, std::function<void()> run)
@@ -349,6 +436,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret_stream, unsigned)
 {
     streams_lock lock(streams.mutex);
     *ret_stream = new emulator_stream();
+    (*ret_stream)->device = current_device;
     streams.all.insert(*ret_stream);
     return cudaSuccess;
 }
@@ -869,7 +957,7 @@ static void run_kernel(const cudaLaunchConfig_t *config, const std::function<voi
     blockDim = config->blockDim;
     here.run = &run;
     here.trapped = false;
-    device_open();
+    device_open_one(stream_device(config->stream));
     run_blocks(gridDim.x, blockDim.x);
     device_close();
     if (here.trapped)
@@ -881,6 +969,8 @@ cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *kernel
 {
     if (device.error != cudaSuccess)
         return device.error;
+    if (stream_device(config->stream) != current_device)
+        return cudaErrorInvalidResourceHandle;
     if (!launchable(config, kernel))
         return cudaErrorInvalidConfiguration;
     stream_give(config->stream, [config = *config, run] { run_kernel(&config, run); });
@@ -915,7 +1005,10 @@ const char *cudaGetErrorString(cudaError_t error)
                                         "out of memory",
                                         "invalid configuration argument",
                                         "unspecified launch failure",
-                                        "operation not permitted when stream is capturing"};
+                                        "operation not permitted when stream is capturing",
+                                        "invalid device ordinal",
+                                        "peer access is already enabled",
+                                        "invalid resource handle"};
     return texts[error];
 }
 
@@ -928,12 +1021,6 @@ cudaError_t cudaGetLastError()
 cudaError_t cudaDriverGetVersion(int *version)
 {
     *version = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int *count)
-{
-    *count = 1;
     return cudaSuccess;
 }
 
