@@ -7,6 +7,8 @@
  *   compute  runs the executor, one ticket at a time; waits for a ticket, then for units' weights
  *            (`units`) and for other places' values (peers.h); posts an event when a unit's
  *            gradients are final. In a mesh it makes the executor of the place, and posts that.
+ *   device … of a worker with several: the others' parts of the ticket (crew.h); the last one that
+ *            is through with a unit posts the event of its gradients.
  *   rpc …    gRPC's polling threads; they only post events.
  *   lines …  the same for servers and workers of this machine, over shared memory.
  *   signals  waits for SIGTERM and SIGINT; posts an event.

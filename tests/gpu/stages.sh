@@ -623,7 +623,7 @@ say_how_far() { # name
 # ---- one digest ----
 
 one_digest() { # backend steps layers width context
-    local backend=$1 name workers digest first='' result=ok
+    local backend=$1 name workers devices digest first='' result=ok
     cat >"$scratch/spec.yaml" <<SPEC
 model:      {kind: gpt, layers: $3, heads: 2, width: $4, context: $5, vocabulary: 256}
 data:       {kind: text, path: $PWD/LICENSE, validation: 0.1}
@@ -631,10 +631,13 @@ train:      {steps: $2, slots: 8, slot_samples: 1, seed: 3, validation_samples: 
 optimizer:  {kind: adamw, lr: 1.0e-3, clip_norm: 1.0}
 checkpoint: {every_steps: 0}
 SPEC
-    for name in one two two_one_killed; do
-        workers=2
-        [ $name != one ] || workers=1
-        roost_up "$backend-$name" "$backend" $workers "$scratch/spec.yaml" || result='not ok'
+    for name in one two two_one_killed two_devices; do
+        workers=2 devices=1
+        case $name in
+        one) workers=1 ;;
+        two_devices) workers=1 devices=2 ;;
+        esac
+        roost_up "$backend-$name" "$backend" $workers "$scratch/spec.yaml" --devices $devices || result='not ok'
         digest=$(fact "$scratch/$backend-$name.json" digest)
         echo "# $backend, $name: digest ${digest:-none}, workers lost $(fact "$scratch/$backend-$name.json" workers_lost)," \
             "$(fact "$scratch/$backend-$name.json" samples_per_second) samples/s"
@@ -642,8 +645,8 @@ SPEC
         [ -n "$digest" ] && [ "$digest" = "$first" ] || result='not ok'
         [ $name != two_one_killed ] || [ "$(fact "$scratch/$backend-$name.json" workers_lost)" -ge 1 ] || result='not ok'
     done
-    test_said "$result" "$backend: one digest for 1 worker, for 2 and for 2 of which one is killed"
-    row "digests, $backend" "$([ "$result" = ok ] && echo 'one for 1, 2 and 2 with one killed' || echo FAILED)"
+    test_said "$result" "$backend: one digest for 1 worker, for 2, for 2 of which one is killed, and for 1 of two devices"
+    row "digests, $backend" "$([ "$result" = ok ] && echo 'one for 1, 2, 2 with one killed, and 1 of two devices' || echo FAILED)"
 }
 
 digests() {
