@@ -4,6 +4,7 @@
 #include "common/thread.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Of a part in a block. */
 struct block_place {
@@ -21,7 +22,7 @@ struct block_part {
 struct block_array {
     uint32_t part_first, part_count;
     size_t bytes;
-    struct block_place *places; /* (part_count, turns); NULL: none was taken yet */
+    struct block_place *places; /* (part_count, count); NULL: none was taken yet */
 };
 
 /* Memory that no place is held of is the array's next block's, and freed when none of any is held:
@@ -29,6 +30,7 @@ struct block_array {
 struct block {
     struct counted *memory; /* NULL: none */
     uint32_t held;          /* places */
+    uint64_t version;       /* of the place that was taken last */
 };
 
 struct shared_blocks {
@@ -37,8 +39,8 @@ struct shared_blocks {
     struct thread_mutex mutex; /* guards what arrays hold */
     struct block_part *parts;
     struct block_array *arrays;
-    struct block *blocks; /* (array_count, turns) */
-    uint32_t array_count, turns;
+    struct block *blocks; /* (array_count, count) */
+    uint32_t array_count, count;
 };
 
 /* ---- life ---- */
@@ -57,7 +59,7 @@ static void add_parts(struct shared_blocks *blocks, const struct shared_part *pa
     }
 }
 
-enum err shared_blocks_new(const struct shared_part *parts, uint32_t part_count, uint32_t turns,
+enum err shared_blocks_new(const struct shared_part *parts, uint32_t part_count, uint32_t count,
                            struct shared_pool *pool, struct shared_blocks **ret_blocks)
 {
     struct shared_blocks *blocks = calloc(1, sizeof *blocks);
@@ -67,9 +69,9 @@ enum err shared_blocks_new(const struct shared_part *parts, uint32_t part_count,
     thread_mutex_init(&blocks->mutex);
     blocks->pool = pool;
     blocks->array_count = parts[part_count - 1].array + 1;
-    blocks->turns = turns;
+    blocks->count = count;
     blocks->arrays = calloc(blocks->array_count, sizeof *blocks->arrays);
-    blocks->blocks = calloc((size_t)blocks->array_count * turns, sizeof *blocks->blocks);
+    blocks->blocks = calloc((size_t)blocks->array_count * count, sizeof *blocks->blocks);
     blocks->parts = calloc(part_count, sizeof *blocks->parts);
     if (blocks->arrays == NULL || blocks->blocks == NULL || blocks->parts == NULL) {
         shared_blocks_unref(blocks);
@@ -104,7 +106,7 @@ void shared_blocks_unref(struct shared_blocks *blocks)
 
 static struct block *blocks_of(const struct shared_blocks *blocks, uint32_t array)
 {
-    return &blocks->blocks[(size_t)array * blocks->turns];
+    return &blocks->blocks[(size_t)array * blocks->count];
 }
 
 /* Takes a block's memory of an array of which no place is held; NULL: there is none any more. */
@@ -112,12 +114,12 @@ static struct counted *strip_locked(struct shared_blocks *blocks, uint32_t array
 {
     struct block *own = blocks_of(blocks, array);
     struct counted *memory = NULL;
-    for (uint32_t turn = 0; turn < blocks->turns; turn++)
-        if (own[turn].held > 0)
+    for (uint32_t i = 0; i < blocks->count; i++)
+        if (own[i].held > 0)
             return NULL;
-    for (uint32_t turn = 0; turn < blocks->turns && memory == NULL; turn++) {
-        memory = own[turn].memory;
-        own[turn].memory = NULL;
+    for (uint32_t i = 0; i < blocks->count && memory == NULL; i++) {
+        memory = own[i].memory;
+        own[i].memory = NULL;
     }
     return memory;
 }
@@ -143,14 +145,14 @@ static bool make_places_locked(struct shared_blocks *blocks, struct block_array 
 {
     if (array->places != NULL)
         return true;
-    array->places = calloc((size_t)array->part_count * blocks->turns, sizeof *array->places);
+    array->places = calloc((size_t)array->part_count * blocks->count, sizeof *array->places);
     if (array->places == NULL)
         return false;
-    for (uint32_t i = 0; i < array->part_count * blocks->turns; i++) {
-        const struct block_part *about = &blocks->parts[array->part_first + i / blocks->turns];
+    for (uint32_t i = 0; i < array->part_count * blocks->count; i++) {
+        const struct block_part *about = &blocks->parts[array->part_first + i / blocks->count];
         struct block_place *place = &array->places[i];
         place->array = about->array;
-        place->block = i % blocks->turns;
+        place->block = i % blocks->count;
         place->counted.bytes = about->bytes;
         place->counted.released = give_back;
         place->counted.owner = blocks;
@@ -160,45 +162,90 @@ static bool make_places_locked(struct shared_blocks *blocks, struct block_array 
 
 /* The place is nobody's. NULL: no memory for its block. */
 static struct counted *take_place_locked(struct shared_blocks *blocks, uint32_t part,
-                                         struct block_place *place)
+                                         struct block_place *place, uint64_t version)
 {
     struct block *own = blocks_of(blocks, place->array), *block = &own[place->block];
-    for (uint32_t turn = 0; turn < blocks->turns && block->memory == NULL; turn++)
-        if (own[turn].held == 0) {
-            block->memory = own[turn].memory;
-            own[turn].memory = NULL;
+    for (uint32_t i = 0; i < blocks->count && block->memory == NULL; i++)
+        if (own[i].held == 0) {
+            block->memory = own[i].memory;
+            own[i].memory = NULL;
         }
     if (block->memory == NULL)
         block->memory = shared_pool_counted(blocks->pool, blocks->arrays[place->array].bytes);
     if (block->memory == NULL)
         return NULL;
     block->held++;
+    block->version = version;
     shared_blocks_ref(blocks);
     place->counted.data = block->memory->data + blocks->parts[part].offset;
     atomic_store(&place->counted.references, 1);
     return &place->counted;
 }
 
-/* NULL: all places are held, or there is no memory. */
-static struct counted *take_free_locked(struct shared_blocks *blocks, uint32_t part, uint64_t turn)
+/* How good a block is for a part of the version: the best has others of that version; the next best
+ * none, so that the others find room in it. */
+static int fitness(const struct block *block, uint64_t version)
 {
-    struct block_array *array = &blocks->arrays[blocks->parts[part].array];
-    uint32_t turns = blocks->turns;
-    if (!make_places_locked(blocks, array))
-        return NULL;
-    struct block_place *places = &array->places[(size_t)(part - array->part_first) * turns];
-    for (uint32_t i = 0; i < turns; i++) {
-        struct block_place *place = &places[(turn + i) % turns];
-        if (atomic_load(&place->counted.references) == 0)
-            return take_place_locked(blocks, part, place);
-    }
-    return NULL;
+    if (block->held == 0)
+        return 1;
+    return block->version == version ? 2 : 0;
 }
 
-struct counted *shared_blocks_take(struct shared_blocks *blocks, uint32_t part, uint64_t turn)
+/* The part's free place in the best block. NULL: all places are held. */
+static struct block_place *best_place(const struct shared_blocks *blocks, uint32_t part,
+                                      uint64_t version)
+{
+    const struct block_array *array = &blocks->arrays[blocks->parts[part].array];
+    struct block_place *places = &array->places[(size_t)(part - array->part_first) * blocks->count];
+    const struct block *own = blocks_of(blocks, places->array);
+    struct block_place *best = NULL;
+    for (uint32_t i = 0; i < blocks->count; i++)
+        if (atomic_load(&places[i].counted.references) == 0 &&
+            (best == NULL || fitness(&own[i], version) > fitness(&own[best->block], version)))
+            best = &places[i];
+    return best;
+}
+
+/* NULL: all places are held, or there is no memory. */
+static struct counted *take_free_locked(struct shared_blocks *blocks, uint32_t part,
+                                        uint64_t version)
+{
+    if (!make_places_locked(blocks, &blocks->arrays[blocks->parts[part].array]))
+        return NULL;
+    struct block_place *place = best_place(blocks, part, version);
+    return place != NULL ? take_place_locked(blocks, part, place, version) : NULL;
+}
+
+struct counted *shared_blocks_take(struct shared_blocks *blocks, uint32_t part, uint64_t version)
 {
     thread_lock(&blocks->mutex);
-    struct counted *counted = take_free_locked(blocks, part, turn);
+    struct counted *counted = take_free_locked(blocks, part, version);
     thread_unlock(&blocks->mutex);
     return counted != NULL ? counted : shared_pool_counted(blocks->pool, blocks->parts[part].bytes);
+}
+
+/* NULL: somebody holds that place, or there is no memory. */
+static uint8_t *free_memory_locked(struct shared_blocks *blocks, uint32_t part, uint32_t number)
+{
+    const struct block_part *about = &blocks->parts[part];
+    const struct block_array *array = &blocks->arrays[about->array];
+    uint32_t first = (part - array->part_first) * blocks->count;
+    if (atomic_load(&array->places[first + number].counted.references) != 0)
+        return NULL;
+    struct block *block = &blocks_of(blocks, about->array)[number];
+    if (block->memory == NULL)
+        block->memory = shared_pool_counted(blocks->pool, array->bytes);
+    return block->memory != NULL ? block->memory->data + about->offset : NULL;
+}
+
+/* Blocks count as unheld meanwhile: who takes other parts finds room for all of a version in one. */
+void shared_blocks_touch(struct shared_blocks *blocks, uint32_t part)
+{
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        thread_lock(&blocks->mutex);
+        uint8_t *memory = free_memory_locked(blocks, part, i);
+        thread_unlock(&blocks->mutex);
+        if (memory != NULL)
+            memset(memory, 0, blocks->parts[part].bytes);
+    }
 }

@@ -436,6 +436,12 @@ enum err chunk_publish_own(const struct chunk_store *store, struct chunk *chunk,
                                 : chunk_publish(store, chunk, version, chunk->state.weights);
 }
 
+void chunk_touch(const struct chunk *chunk)
+{
+    if (are_published(chunk) && chunk->published.blocks != NULL)
+        shared_blocks_touch(chunk->published.blocks, chunk->spec.chunk);
+}
+
 struct counted *chunk_published_weights(const struct chunk *chunk, uint64_t version)
 {
     return are_published(chunk) ? published_get(&chunk->published, version) : NULL;

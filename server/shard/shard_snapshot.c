@@ -74,7 +74,16 @@ bool shard_snapshot_wants_spare(const struct shard *shard)
            shard->copies_made < (copies < large ? copies : large);
 }
 
-/* The system gives memory only when it is touched: here, not within a step. */
+static const struct chunk *large_chunk(const struct chunk_store *store, uint32_t number)
+{
+    const struct chunk *chunk = store->chunks;
+    while (!chunk->large || number-- > 0)
+        chunk++;
+    return chunk;
+}
+
+/* The system gives memory only when it is touched: here, not within a step. For each copy the
+ * weights of one more chunk find theirs, too: they go elsewhere while the writer reads them. */
 void shard_snapshot_make_spare(struct shard *shard)
 {
     if (make_copy(shard) != ERR_OK) {
@@ -83,6 +92,7 @@ void shard_snapshot_make_spare(struct shard *shard)
     }
     struct counted *copy = shard->copies[shard->copies_next];
     shard->store.kernels->zero(shard->store.kernels, copy->data, copy->bytes);
+    chunk_touch(large_chunk(&shard->store, shard->copies_made - 1));
 }
 
 /* While no step waits for the block, a few keep the writer busy: a chunk is best copied just before

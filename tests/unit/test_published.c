@@ -48,7 +48,7 @@ TEST(what_a_version_takes_the_place_of_stays_until_it_is_let_go)
     counted_unref(before);
 }
 
-TEST(versions_that_are_read_lie_in_blocks_by_turns)
+TEST(versions_that_are_read_lie_in_blocks)
 {
     static const struct shared_part parts[] = {{0, BYTES}, {0, BYTES}};
     struct shared_blocks *blocks;

@@ -189,6 +189,38 @@ TEST_F(buffers_are_made_before_a_cut_needs_them, shard, .later = true)
     assert_false(work(f));
 }
 
+/* Bytes of the pool that are given, where none was given back. */
+static size_t given(struct shared_pool *pool)
+{
+    struct counted *next = shared_pool_counted(pool, 1);
+    size_t before = (size_t)(next->data - shared_pool_memory(pool).data);
+    counted_unref(next);
+    return before;
+}
+
+TEST_F(blocks_of_large_chunks_are_touched_before_a_cut_needs_them, shard, .later = true)
+{
+    enum { CHUNKS = LOSS + 1, BLOCKS = 3 };
+    struct shared_part parts[CHUNKS];
+    struct shared_pool *pool;
+    for (uint32_t i = 0; i < CHUNKS; i++)
+        parts[i] = (struct shared_part){i, sizeof(float) * N_FIRST};
+    assert_int_equal(shared_pool_new(&pool, NULL), ERR_OK);
+    assert_int_equal(shared_blocks_new(parts, CHUNKS, BLOCKS, pool, &f->config.blocks), ERR_OK);
+    f->config.weights_max = N_FIRST;
+    f->config.snapshot_early = true;
+    f->config.snapshot_copies = COUNT;
+    start(f);
+    do_step(f, 0);
+    size_t before = given(pool), block = sizeof(float) * N_FIRST;
+    assert_true(work(f)); /* of FIRST */
+    assert_in_range(given(pool) - before, 2 * block, 3 * block);
+    assert_false(work(f)); /* of TIED */
+    assert_in_range(given(pool) - before, 4 * block, 6 * block);
+    shared_blocks_unref(f->config.blocks);
+    shared_pool_free(pool);
+}
+
 /* What a cut of one chunk holds. */
 static void take_snapshot(struct shard_fixture *f, uint32_t number, float *ret_values)
 {
