@@ -438,7 +438,7 @@ enum err chunk_publish_own(const struct chunk_store *store, struct chunk *chunk,
 
 void chunk_touch(const struct chunk *chunk)
 {
-    if (are_published(chunk) && chunk->published.blocks != NULL)
+    if (are_published(chunk) && !chunk->awaited && chunk->published.blocks != NULL)
         shared_blocks_touch(chunk->published.blocks, chunk->spec.chunk);
 }
 

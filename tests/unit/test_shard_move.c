@@ -19,6 +19,8 @@ struct pair_fixture {
     struct shard_effects effects;
     uint32_t delay;
     bool begun; /* chunk 5 leaves with step 0, as in move_begun() */
+    bool early; /* what a step beside a cut takes is made early */
+    struct shared_blocks *blocks;
     uint64_t id;
     uint32_t answered; /* pulls, by weights */
     uint64_t committed[2], reduced[2];
@@ -41,6 +43,8 @@ static struct shard *make(const struct pair_fixture *f, const struct shard_chunk
         .ahead_max = SLOTS,
         .parked_member_bytes_max = 1000,
         .snapshot_copies = 1,
+        .snapshot_early = f->early,
+        .blocks = f->blocks,
         .optimizer = {.kind = SPEC_MOMENTUM, .momentum = 0.5},
         .chunk_count = count,
         .chunks = chunks,
@@ -58,6 +62,7 @@ static void pair_tear_down(struct pair_fixture *f)
 {
     shard_free(f->shards[OLD]);
     shard_free(f->shards[NEW]);
+    shared_blocks_unref(f->blocks);
     kernels_free(f->kernels);
 }
 
@@ -205,15 +210,36 @@ static void move_begun(struct pair_fixture *f, bool cut)
     assert_true(f->has_transfer);
 }
 
+/* An array for each of the run's chunks. */
+static struct shared_blocks *make_blocks(void)
+{
+    struct shared_part parts[10];
+    struct shared_blocks *blocks;
+    for (uint32_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        parts[i] = (struct shared_part){i, N * sizeof(float)};
+    assert_int_equal(shared_blocks_new(parts, sizeof parts / sizeof *parts, 3, NULL, &blocks),
+                     ERR_OK);
+    return blocks;
+}
+
 static void pair_set_up(struct pair_fixture *f)
 {
     struct kernels_options options = {.backend = KERNELS_CPU};
     char text[256];
+    if (f->early)
+        f->blocks = make_blocks();
     assert_true(kernels_new(&options, &f->kernels, text, sizeof text));
     f->shards[OLD] = make(f, chunk_list, 3, OLD);
     f->shards[NEW] = make(f, chunk_list + 3, 1, NEW);
     if (f->begun)
         move_begun(f, false);
+}
+
+TEST_F(a_chunk_that_has_not_arrived_has_no_memory_to_be_touched, pair, .begun = true, .early = true)
+{
+    assert_int_equal(f->committed[NEW], 0);
+    assert_int_equal(arrive(f, &f->transfer), ERR_OK);
+    assert_int_equal(f->committed[NEW], 1);
 }
 
 TEST_F(p11_a_chunk_leaves_with_its_commit_and_arrives_once, pair, .begun = true)
