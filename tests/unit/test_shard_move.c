@@ -18,9 +18,9 @@ struct pair_fixture {
     struct shard *shards[2];
     struct shard_effects effects;
     uint32_t delay;
-    bool begun; /* chunk 5 leaves with step 0, as in move_begun() */
-    bool early; /* what a step beside a cut takes is made early */
-    struct shared_blocks *blocks;
+    bool begun;                   /* chunk 5 leaves with step 0, as in move_begun() */
+    bool early;                   /* what a step beside a cut takes is made early */
+    struct shared_blocks *blocks; /* of NEW */
     uint64_t id;
     uint32_t answered; /* pulls, by weights */
     uint64_t committed[2], reduced[2];
@@ -44,7 +44,8 @@ static struct shard *make(const struct pair_fixture *f, const struct shard_chunk
         .parked_member_bytes_max = 1000,
         .snapshot_copies = 1,
         .snapshot_early = f->early,
-        .blocks = f->blocks,
+        .weights_max = f->early ? N : 0,
+        .blocks = boot == NEW ? f->blocks : NULL,
         .optimizer = {.kind = SPEC_MOMENTUM, .momentum = 0.5},
         .chunk_count = count,
         .chunks = chunks,
