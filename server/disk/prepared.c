@@ -63,8 +63,8 @@ static enum err make_blocks(struct prepared *prepared, struct shared_pool *pool)
                                         (uint32_t)(model->chunks[i].weights * codec_bytes(own))};
     }
     /* beside the versions that are readable the next one, and one that somebody still reads */
-    uint32_t turns = config.delay + 3;
-    enum err err = shared_blocks_new(parts, model->chunks_count, turns, pool, &prepared->blocks);
+    uint32_t count = config.delay + 3;
+    enum err err = shared_blocks_new(parts, model->chunks_count, count, pool, &prepared->blocks);
     free(parts);
     return err;
 }
