@@ -238,7 +238,8 @@ static uint8_t *free_memory_locked(struct shared_blocks *blocks, uint32_t part, 
     return block->memory != NULL ? block->memory->data + about->offset : NULL;
 }
 
-/* Blocks count as unheld meanwhile: who takes other parts finds room for all of a version in one. */
+/* It takes no places for that: a block with a place taken is not wholly free, and a version that is
+ * made meanwhile would be spread over several. */
 void shared_blocks_touch(struct shared_blocks *blocks, uint32_t part)
 {
     for (uint32_t i = 0; i < blocks->count; i++) {

@@ -29,8 +29,8 @@ void shared_blocks_unref(struct shared_blocks *blocks); /* NULL is fine */
 struct counted *shared_blocks_take(struct shared_blocks *blocks, uint32_t part,
                                    uint64_t version) MUST_USE;
 /* The system gives memory only when it is touched: touches what the part has in blocks where nobody
- * holds its place, so that who takes them later need not wait for it. That thread, while it holds one of
- * the part's places. */
+ * holds its place, so that who takes them later need not wait for it. Call it on the thread that takes
+ * the part's places, while it holds one of them: else the memory could go away meanwhile. */
 void shared_blocks_touch(struct shared_blocks *blocks, uint32_t part);
 
 #endif

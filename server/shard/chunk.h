@@ -123,8 +123,8 @@ enum err chunk_publish(const struct chunk_store *store, struct chunk *chunk, uin
                        const float *values) MUST_USE;
 enum err chunk_publish_own(const struct chunk_store *store, struct chunk *chunk,
                            uint64_t version) MUST_USE;
-/* Touches the memory that its next versions take while others are held; of a chunk that has not arrived
- * nothing. */
+/* Touches the memory in which its next versions will lie while others are read. A chunk that has not
+ * arrived has none yet. */
 void chunk_touch(const struct chunk *chunk);
 /* The copy that has the chunk's weights of its newest version, borrowed; NULL: its values have them. */
 struct counted *chunk_published_weights(const struct chunk *chunk, uint64_t version);
