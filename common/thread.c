@@ -60,6 +60,12 @@ void thread_lower_priority(enum thread_share share)
     syscall(SYS_ioprio_set, who_process, self, class_best_effort << class_shift | level_last);
 }
 
+void thread_rest(uint64_t ns)
+{
+    const struct timespec rest = {.tv_nsec = (long)ns};
+    nanosleep(&rest, NULL); /* a signal may cut it short */
+}
+
 unsigned thread_core_count(void)
 {
     cpu_set_t cores;

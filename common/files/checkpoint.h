@@ -75,9 +75,11 @@ enum err checkpoint_writer_new(const struct file_ops *ops, const char *checkpoin
                                struct checkpoint_writer **ret_writer,
                                struct reason *reason) MUST_USE;
 /* The blocks from now on are written by one thread while another one computes their digests. NULL:
- * the caller does so itself. They must outlive the writer. */
+ * the caller does so itself. They must outlive the writer. `rests`: digests take about twice as
+ * long, and the core is free for others in between. */
 struct checkpoint_threads {
     struct side_thread *digests, *writes;
+    bool rests;
 };
 void checkpoint_writer_threads(struct checkpoint_writer *writer, struct checkpoint_threads threads);
 /* Without finish, nothing stays behind. NULL is fine. */

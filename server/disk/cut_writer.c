@@ -7,13 +7,14 @@
  * never wait for such a thread, but where others want all cores it stands still. So when a block
  * takes them too long (late_ms), the cuts' thread does the next ones itself, with a small share of
  * the cores, for a while (SMALL_TIMES as long), and then tries again. It alone takes locks that
- * training waits for. */
+ * training waits for. While steps go on the digests' thread rests now and then (cut_pace.h). */
 #include "server/disk/cut_writer.h"
 
 #include "common/inbox.h"
 #include "common/log.h"
 #include "common/thread.h"
 #include "common/time.h"
+#include "server/disk/cut_pace.h"
 
 #include <string.h>
 
@@ -45,9 +46,11 @@ struct cut_writer {
     struct cut_writer_config config;
     struct inbox *inbox;
     struct thread thread;
+    struct cut_pace pace;
 
     /* The thread's own. */
     struct prepared *run; /* a reference; NULL: no run yet */
+    uint64_t weights;     /* of the run's chunks, as it began */
     struct checkpoint_threads idle, small;
     uint64_t small_until_ns; /* nobody has a free core for the idle ones */
     struct job jobs[JOBS_MAX];
@@ -103,6 +106,18 @@ static struct job *job_of(struct cut_writer *writer, struct cut_name cut, uint32
     return oldest;
 }
 
+static struct checkpoint_threads idle_threads(const struct cut_writer *writer,
+                                              const struct job *job, size_t arrays, uint64_t now_ns)
+{
+    const struct cut_progress progress = {.begun_ns = job->begun_ns,
+                                          .bytes = job->bytes,
+                                          .bytes_all = writer->weights * arrays * sizeof(float),
+                                          .every_steps = writer->run->spec.checkpoint.every_steps};
+    struct checkpoint_threads threads = writer->idle;
+    threads.rests = cut_pace_rests(&writer->pace, &progress, now_ns);
+    return threads;
+}
+
 static enum err write_chunk(struct cut_writer *writer, struct job *job,
                             const struct shard_effect *snapshot, struct reason *reason)
 {
@@ -118,8 +133,9 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
         return ERR_OK;
     uint64_t begun_ns = time_now_ns();
     bool idle = begun_ns >= writer->small_until_ns;
-    checkpoint_writer_threads(job->file, idle ? writer->idle : writer->small);
     size_t arrays = (size_t)1 + snapshot->snapshot.states + snapshot->snapshot.versions;
+    checkpoint_writer_threads(job->file,
+                              idle ? idle_threads(writer, job, arrays, begun_ns) : writer->small);
     job->bytes += arrays * snapshot->snapshot.n * sizeof(float) + snapshot->snapshot.extra_bytes;
     enum err err = checkpoint_writer_add(job->file, snapshot->snapshot.chunk, snapshot->snapshot.n,
                                          shard_snapshot_weights(snapshot),
@@ -178,6 +194,9 @@ static void handle_prepare(struct cut_writer *writer, struct prepared *take_run)
         job_end(&writer->jobs[i]);
     prepared_unref(writer->run);
     writer->run = take_run;
+    writer->weights = 0;
+    for (uint32_t i = 0; take_run != NULL && i < take_run->chunk_count; i++)
+        writer->weights += take_run->chunks[i].n;
 }
 
 static void handle_prune(struct cut_writer *writer, const struct recorded_cut *cut)
@@ -289,4 +308,9 @@ enum err cut_writer_prune(struct cut_writer *writer, struct recorded_cut recorde
 {
     struct cut_item item = {.kind = ITEM_PRUNE, .recorded = recorded};
     return inbox_post(writer->inbox, &item);
+}
+
+void cut_writer_step_ended(struct cut_writer *writer, uint64_t now_ns)
+{
+    cut_pace_step_ended(&writer->pace, now_ns);
 }

@@ -159,6 +159,8 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
     case SHARD_COMMITTED:
         statistics = shard_statistics(thread->shard);
         log_held_up(thread, &statistics, effect->committed.step);
+        if (config->index == 0)
+            cut_writer_step_ended(config->cut_writer, time_now_ns());
         config->events->committed(config->owner, config->index, effect->committed.generation,
                                   effect->committed.step, &statistics);
         break;

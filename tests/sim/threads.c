@@ -288,6 +288,11 @@ void thread_lower_priority(enum thread_share share)
     (void)share;
 }
 
+void thread_rest(uint64_t ns)
+{
+    (void)ns;
+}
+
 unsigned thread_core_count(void)
 {
     return 1;

@@ -88,6 +88,41 @@ static void write_cut(struct cut_fixture *f, struct checkpoint_name name, bool r
         assert_int_equal(checkpoint_record(&ops, f->dir, &f->record, &f->reason), ERR_OK);
 }
 
+/* A block that is larger than what a digest takes between two rests, and no multiple of it. */
+static struct digest write_large(struct cut_fixture *f, struct checkpoint_name name,
+                                 const struct checkpoint_threads *threads)
+{
+    enum { N = 100003 };
+    scoped(checkpoint_writer_free_scoped) struct checkpoint_writer *writer = NULL;
+    struct digest manifest;
+    float *values = calloc((1 + STATES + VERSIONS) * N, sizeof *values);
+    assert_non_null(values);
+    for (uint32_t i = 0; i < (1 + STATES + VERSIONS) * N; i++)
+        values[i] = (float)i;
+    assert_int_equal(
+        checkpoint_writer_new(&file_ops_real, f->dir, name, 0, arrays, &writer, &f->reason),
+        ERR_OK);
+    if (threads != NULL)
+        checkpoint_writer_threads(writer, *threads);
+    assert_int_equal(checkpoint_writer_add(writer, 0, N, values, values + N, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_writer_finish(writer, &manifest, &f->reason), ERR_OK);
+    free(values);
+    return manifest;
+}
+
+TEST_F(a_file_is_the_same_whoever_computes_its_digests_with_rests_or_without, cut)
+{
+    struct checkpoint_threads threads = {0};
+    struct digest alone = write_large(f, cut, NULL), beside;
+    assert_int_equal(side_thread_new("digests", THREAD_SHARE_IDLE, &threads.digests), ERR_OK);
+    for (int rests = 0; rests < 2; rests++) {
+        threads.rests = rests;
+        beside = write_large(f, cut, &threads);
+        assert_memory_equal(beside.bytes, alone.bytes, sizeof alone.bytes);
+    }
+    side_thread_free(threads.digests);
+}
+
 TEST_F(p9_version_0_is_recorded_by_its_seed_without_files, cut)
 {
     const struct checkpoint_name first = {1, 0};

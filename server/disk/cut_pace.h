@@ -1,0 +1,27 @@
+/* When the writer of a cut takes its time: while steps go on that its haste would make longer, and
+ * the next cut is far. No I/O; time is an argument. */
+#ifndef ROOST_SERVER_DISK_CUT_PACE_H
+#define ROOST_SERVER_DISK_CUT_PACE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One thread says that steps end, another one asks. */
+struct cut_pace {
+    atomic_uint_fast64_t step_ns; /* between the ends of the two newest; 0: not known yet */
+    atomic_uint_fast64_t ended_ns;
+};
+
+struct cut_progress {
+    uint64_t begun_ns;
+    uint64_t bytes, bytes_all;
+    uint64_t every_steps; /* from a cut to the next; 0: not known */
+};
+
+void cut_pace_step_ended(struct cut_pace *pace, uint64_t now_ns);
+/* Steps go on, and the cut would be over in three quarters of the time until the next one. */
+bool cut_pace_rests(const struct cut_pace *pace, const struct cut_progress *progress,
+                    uint64_t now_ns);
+
+#endif
