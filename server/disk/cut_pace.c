@@ -13,10 +13,10 @@ bool cut_pace_rests(const struct cut_pace *pace, const struct cut_progress *prog
 {
     uint64_t step_ns = atomic_load_explicit(&pace->step_ns, memory_order_relaxed);
     uint64_t ended_ns = atomic_load_explicit(&pace->ended_ns, memory_order_relaxed);
+    if (progress->every_steps == 0 || progress->version % progress->every_steps != 0)
+        return false;
     if (step_ns == 0 || (now_ns > ended_ns && now_ns - ended_ns > 2 * step_ns))
         return false;
-    if (progress->every_steps == 0)
-        return true;
     double time = 0.75 * (double)progress->every_steps * (double)step_ns;
     double passed = (double)(now_ns - progress->begun_ns);
     return (double)progress->bytes * time >= passed * (double)progress->bytes_all;

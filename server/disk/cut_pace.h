@@ -1,5 +1,6 @@
 /* When the writer of a cut takes its time: while steps go on that its haste would make longer, and
- * the next cut is far. No I/O; time is an argument. */
+ * the next cut is far. A cut that somebody asked for, or that a server waits for which is to leave,
+ * is not at a multiple of every_steps, and is made as fast as can be. No I/O; time is an argument. */
 #ifndef ROOST_SERVER_DISK_CUT_PACE_H
 #define ROOST_SERVER_DISK_CUT_PACE_H
 
@@ -14,13 +15,13 @@ struct cut_pace {
 };
 
 struct cut_progress {
+    uint64_t version, every_steps; /* every_steps 0: all are asked for */
     uint64_t begun_ns;
     uint64_t bytes, bytes_all;
-    uint64_t every_steps; /* from a cut to the next; 0: not known */
 };
 
 void cut_pace_step_ended(struct cut_pace *pace, uint64_t now_ns);
-/* Steps go on, and the cut would be over in three quarters of the time until the next one. */
+/* Nobody waits for the cut, steps go on, and it would be over in three quarters of the time until the next one. */
 bool cut_pace_rests(const struct cut_pace *pace, const struct cut_progress *progress,
                     uint64_t now_ns);
 

@@ -109,10 +109,11 @@ static struct job *job_of(struct cut_writer *writer, struct cut_name cut, uint32
 static struct checkpoint_threads idle_threads(const struct cut_writer *writer,
                                               const struct job *job, size_t arrays, uint64_t now_ns)
 {
-    const struct cut_progress progress = {.begun_ns = job->begun_ns,
+    const struct cut_progress progress = {.version = job->cut.version,
+                                          .every_steps = writer->run->spec.checkpoint.every_steps,
+                                          .begun_ns = job->begun_ns,
                                           .bytes = job->bytes,
-                                          .bytes_all = writer->weights * arrays * sizeof(float),
-                                          .every_steps = writer->run->spec.checkpoint.every_steps};
+                                          .bytes_all = writer->weights * arrays * sizeof(float)};
     struct checkpoint_threads threads = writer->idle;
     threads.rests = cut_pace_rests(&writer->pace, &progress, now_ns);
     return threads;
