@@ -63,7 +63,7 @@ void thread_lower_priority(enum thread_share share)
 void thread_rest(uint64_t ns)
 {
     const struct timespec rest = {.tv_nsec = (long)ns};
-    nanosleep(&rest, NULL); /* a signal may cut it short */
+    nanosleep(&rest, NULL); /* threads block signals, so nothing cuts it short */
 }
 
 unsigned thread_core_count(void)

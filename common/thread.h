@@ -36,7 +36,7 @@ enum thread_share {
 };
 /* What the calling thread gets of the cores from now on; of the disk it comes last. */
 void thread_lower_priority(enum thread_share share);
-void thread_rest(uint64_t ns);    /* the core is others' for at least so long, below a second */
+void thread_rest(uint64_t ns);    /* leaves the core to others for some time, below a second */
 unsigned thread_core_count(void); /* cores that this process may use, at least 1 */
 /* Ends the process on the spot, with that exit status: no thread goes on, nothing is flushed. (Not
  * noreturn: a simulated process is dead when this returns.) */

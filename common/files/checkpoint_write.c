@@ -92,8 +92,8 @@ struct block_work {
 
 /* A thread that waits behind another one is moved at once to a core that falls idle, but only at a
  * later tick of the scheduler's clock to one that a thread of THREAD_SHARE_IDLE has. That made steps
- * beside a cut longer by 20 ms now and then; so the core falls idle often. The system adds some 50 us
- * to a rest. */
+ * beside a cut longer by 20 ms now and then. So this thread lets its core fall idle often. The system
+ * adds some 50 us to each rest. */
 static void digest_with_rests(struct digest_stream *stream, struct slice bytes)
 {
     const size_t run_bytes_max = 128 << 10; /* 0.1 ms */

@@ -1,6 +1,6 @@
 /* When the writer of a cut takes its time: while steps go on that its haste would make longer, and
- * the next cut is far. A cut that somebody asked for, or that a server waits for which is to leave,
- * is not at a multiple of every_steps, and is made as fast as can be. No I/O; time is an argument. */
+ * the next cut is far. An operator or a leaving server waits for a cut at any other version than a
+ * multiple of every_steps; such a cut does not take its time. No I/O; time is an argument. */
 #ifndef ROOST_SERVER_DISK_CUT_PACE_H
 #define ROOST_SERVER_DISK_CUT_PACE_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One thread says that steps end, another one asks. */
+/* One thread notes that steps end, another one asks whether to rest. */
 struct cut_pace {
     atomic_uint_fast64_t step_ns; /* between the ends of the two newest; 0: not known yet */
     atomic_uint_fast64_t ended_ns;

@@ -46,7 +46,8 @@ enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run) MUS
  * the log has a line about it. */
 void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot);
-/* A step was committed: cuts are written with more care for steps while these go on. One thread. */
+/* A step was committed: while steps go on, cuts are written more slowly (cut_pace.h). Always the same
+ * thread. */
 void cut_writer_step_ended(struct cut_writer *writer, uint64_t now_ns);
 /* That cut is recorded: what is older than its `oldest` goes, or, without that, than the newest that
  * the spec's `keep` wants. Any thread. ERR_BUSY: nothing was
