@@ -2,6 +2,7 @@
 #include "tests/unit/rpc_fixture.h"
 
 #include "common/file.h"
+#include "common/rpc/grpc/core.h"
 
 #include <arpa/inet.h>
 #include <limits.h>
@@ -27,8 +28,17 @@ static void echo(void *owner, struct rpc_request *request, struct slice bytes)
     rpc_reply(request, &answer);
 }
 
+static void same(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    (void)owner;
+    struct buf answer = {0};
+    assert_int_equal(buf_append(&answer, bytes.data, bytes.bytes), ERR_OK);
+    rpc_reply(request, &answer);
+}
+
 static const struct rpc_method methods[] = {
-    {.path = "/test.T/Echo", .roles = TLS_ROLES_ALL, .requested = echo}};
+    {.path = "/test.T/Echo", .roles = TLS_ROLES_ALL, .requested = echo},
+    {.path = "/test.T/Same", .roles = TLS_ROLES_ALL, .requested = same}};
 
 static void security_set_up(struct security_fixture *world)
 {
@@ -38,7 +48,7 @@ static void security_set_up(struct security_fixture *world)
     world->authority = authority_new("nest");
     world->foreign = authority_new("nest");
     world->server_identity = identity_of_role(&world->authority, "nest", TLS_ROLE_SERVER);
-    world->server = server_new(world->loop, &world->server_identity, methods, 1);
+    world->server = server_new(world->loop, &world->server_identity, methods, 2);
 }
 
 static void security_tear_down(struct security_fixture *world)
@@ -99,6 +109,32 @@ TEST_F(a_certificate_is_let_in_when_both_ends_trust_it_now, security)
         if (err != rows[i].err || strstr(f->reason.text, rows[i].reason) == NULL)
             fail_msg("a certificate %s: %s, %s", rows[i].what, err_name(err), f->reason.text);
     }
+}
+
+/* Sizes around those of the library's slices, of TLS records and of what shares one. */
+TEST_F(what_is_encrypted_arrives_as_it_was, security)
+{
+    static const size_t sizes[] = {0,    1,     22,    23,    24,    255,   4090,   4095,
+                                   4096, 16360, 16383, 16384, 16385, 65536, 300000, 1000000};
+    static uint8_t sent[1000000];
+    for (size_t i = 0; i < sizeof sent; i++)
+        sent[i] = (uint8_t)(i * 31 + i / 256);
+    assert_true(rpc_protects_slices());
+    struct tls_identity identity = worker_identity(f);
+    struct rpc_channel *channel = channel_new(f->loop, rpc_server_port(f->server), &identity);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct buf got = {0};
+        struct reason reason = {0};
+        if (rpc_call(channel, "/test.T/Same", (struct slice){sent, sizes[i]}, 5000, &got,
+                     &reason) != ERR_OK)
+            fail_msg("%zu bytes: %s", sizes[i], reason.text);
+        assert_int_equal(got.bytes, sizes[i]);
+        if (got.bytes > 0)
+            assert_memory_equal(got.data, sent, got.bytes);
+        buf_release(&got);
+    }
+    rpc_channel_free(channel);
+    tls_identity_release(&identity);
 }
 
 /* A directory of certificates by a CA of its own, made again each time. */

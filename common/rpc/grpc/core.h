@@ -112,6 +112,12 @@ struct accepted_table *rpc_listener_table(const struct rpc_listener *listener);
 void rpc_listener_stop(struct rpc_listener *listener);
 void rpc_listener_free(struct rpc_listener *listener); /* NULL is fine */
 
+/* ---- protector.c ---- */
+
+/* Whether TLS encrypts the library's slices themselves; else the library copies them. Asked once a
+ * process, it also sees to it that the linker keeps that file. */
+bool rpc_protects_slices(void);
+
 /* ---- status.c ---- */
 
 /* A call's end as it travels: the nearest status, the trailer, the sentence. */
