@@ -39,7 +39,7 @@ struct outbox {
 /* A want as it stands: `answer` is due, or it is parked. */
 struct question {
     struct want want;
-    bool due, parked; /* parked: that was said before, so it holds no credit */
+    bool due, parked; /* parked: that was said before */
     enum from_peer_kind answer;
     enum err code;
     struct counted *value; /* HAVE: a reference, so that it outlives its lease */
@@ -455,7 +455,7 @@ static struct question *open_question(struct outbox_asker *asker, uint64_t id)
     return NULL;
 }
 
-/* Wants that hold a credit. */
+/* Wants that wait for their first answer. */
 static uint32_t unanswered(const struct outbox_asker *asker)
 {
     uint32_t count = 0;
@@ -479,7 +479,7 @@ static void make_room(struct outbox_asker *asker)
 
 enum err outbox_want(struct outbox_asker *asker, const struct want *want)
 {
-    if (unanswered(asker) >= WIRE_CREDITS)
+    if (unanswered(asker) >= OUTBOX_UNANSWERED_MAX)
         return ERR_MALFORMED;
     struct question *question = open_question(asker, want->id);
     if (question == NULL) {

@@ -13,8 +13,8 @@
  * Invariants, checked where they change:
  *  1 kept_bytes are those of all leases' values;
  *  2 sums that are kept are of the place's try, and of the newest sequence or the one before;
- *  3 an asker has at most OUTBOX_WANTS_MAX wants; WIRE_CREDITS of them wait for their first answer,
- *    the others are parked. */
+ *  3 an asker has at most OUTBOX_WANTS_MAX wants: OUTBOX_PARKED_MAX are parked, OUTBOX_UNANSWERED_MAX
+ *    wait for their first answer. */
 #ifndef ROOST_WORKER_OUTBOX_H
 #define ROOST_WORKER_OUTBOX_H
 
@@ -23,7 +23,10 @@
 
 enum {
     OUTBOX_PARKED_MAX = 64, /* wants of one asker, before a new one takes the oldest one's place */
-    OUTBOX_WANTS_MAX = OUTBOX_PARKED_MAX + WIRE_CREDITS,
+    /* A parked want that is asked again may cross its value, which its asker takes for the answer:
+     * all that were parked may be under way once more, beside those that hold credits. */
+    OUTBOX_UNANSWERED_MAX = OUTBOX_PARKED_MAX + WIRE_CREDITS,
+    OUTBOX_WANTS_MAX = OUTBOX_PARKED_MAX + OUTBOX_UNANSWERED_MAX,
 };
 
 struct outbox;
@@ -58,7 +61,7 @@ struct outbox_asker *outbox_asker_new(struct outbox *outbox, uint64_t member,
                                       const struct digest *shown) MUST_USE;
 void outbox_asker_free(struct outbox_asker *asker); /* NULL is fine */
 
-/* ERR_MALFORMED: more wants without an answer than there are credits; the stream ends. */
+/* ERR_MALFORMED: more wants without an answer than credits allow; the stream ends. */
 enum err outbox_want(struct outbox_asker *asker, const struct want *want) MUST_USE;
 
 struct outbox_answer {

@@ -121,7 +121,7 @@ static void dispatch(struct serving *serving, const struct to_peer *message)
     else
         end_stream(serving, err,
                    hello ? "no memory for another stream"
-                         : "more wants without an answer than there are credits");
+                         : "more wants without an answer than credits allow");
 }
 
 /* The bytes of a message in one piece. */

@@ -302,15 +302,33 @@ TEST_F(insecure_compares_no_certificate, outbox, .insecure = true)
     answers(f, FROM_PEER_HAVE);
 }
 
-TEST_F(wants_without_an_answer_are_bounded_by_credits, outbox)
+TEST_F(wants_without_an_answer_are_bounded, outbox)
 {
     grant(f);
-    for (uint64_t id = 1; id <= WIRE_CREDITS; id++)
+    for (uint64_t id = 1; id <= OUTBOX_UNANSWERED_MAX; id++)
         ask(f, id, 0);
     const struct want want = {99, mesh_name(&f->mesh, 2, 0)};
     assert_int_equal(outbox_want(f->asker, &want), ERR_MALFORMED);
     answers(f, FROM_PEER_PARKED); /* parked ones hold none */
     assert_int_equal(outbox_want(f->asker, &want), ERR_OK);
+}
+
+/* Who asks takes the value for the answer to both, and asks for others with that credit. */
+TEST_F(wants_that_cross_their_values_are_no_breach, outbox)
+{
+    grant(f);
+    for (uint64_t id = 1; id <= OUTBOX_PARKED_MAX; id++) {
+        ask(f, id, 0);
+        answers(f, FROM_PEER_PARKED);
+    }
+    assert_int_equal(give(f, 0, 1), ERR_OK);
+    for (uint64_t id = 1; id <= OUTBOX_PARKED_MAX; id++)
+        answers(f, FROM_PEER_HAVE);
+    for (uint64_t id = 1; id <= OUTBOX_PARKED_MAX + WIRE_CREDITS; id++)
+        ask(f, id, 0);
+    for (uint64_t id = 1; id <= OUTBOX_PARKED_MAX + WIRE_CREDITS; id++)
+        answers(f, FROM_PEER_HAVE);
+    is_silent(f);
 }
 
 TEST_F(the_oldest_of_too_many_parked_wants_goes, outbox)
