@@ -13,8 +13,8 @@
  * Invariants, checked where they change:
  *  1 kept_bytes are those of all leases' values;
  *  2 sums that are kept are of the place's try, and of the newest sequence or the one before;
- *  3 an asker has at most OUTBOX_WANTS_MAX wants: OUTBOX_PARKED_MAX are parked, OUTBOX_UNANSWERED_MAX
- *    wait for their first answer. */
+ *  3 an asker has at most OUTBOX_WANTS_MAX wants; at most OUTBOX_UNANSWERED_MAX of them wait for
+ *    their first answer, the others are parked. */
 #ifndef ROOST_WORKER_OUTBOX_H
 #define ROOST_WORKER_OUTBOX_H
 

@@ -27,7 +27,7 @@ struct tls_records_events {
  * the end. NULL: no memory. */
 struct tls_records *tls_records_new(void *connection, const struct tls_records_events *events,
                                     void *owner);
-void tls_records_free(struct tls_records *records);
+void tls_records_free(struct tls_records *records); /* NULL is fine */
 
 /* Sends `plain` in as many records as it needs. An error ends the connection. */
 enum err tls_records_write(struct tls_records *records, struct slice plain) MUST_USE;

@@ -114,8 +114,8 @@ void rpc_listener_free(struct rpc_listener *listener); /* NULL is fine */
 
 /* ---- protector.c ---- */
 
-/* Whether TLS encrypts the library's slices themselves; else the library copies them. Asked once a
- * process, it also sees to it that the linker keeps that file. */
+/* Whether TLS encrypts the library's slices themselves; else the library copies them first. Nothing
+ * else refers to that file: without a call the linker would leave it out, and the library copy. */
 bool rpc_protects_slices(void);
 
 /* ---- status.c ---- */

@@ -84,8 +84,8 @@ bool rpc_protects_slices(void)
 
 /* ---- A protector ---- */
 
-/* The slice that is being decrypted in place: [plain, filled) is decrypted and not yet given to the
- * library, [filled, read) is free, OpenSSL has not read [read, end). */
+/* The slice that is being decrypted in place: [given, filled) is decrypted and not yet in `plain`,
+ * [filled, read) is free, OpenSSL has not read [read, end). */
 struct receiving {
     grpc_slice_buffer *records, *plain;
     grpc_slice slice;
