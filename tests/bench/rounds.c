@@ -105,7 +105,7 @@ static void run_round(const struct rounds_config *config, const struct identitie
         bool tls = cases[i].tls;
         struct rounds_case about = {.direction = cases[i].direction,
                                     .tensor_bytes = config->tensor_bytes,
-                                    .passes = tls ? (config->passes + 3) / 4 : config->passes,
+                                    .passes = config->passes,
                                     .threads = config->threads,
                                     .shared = cases[i].shared,
                                     .server = tls ? &identities->server : NULL,
