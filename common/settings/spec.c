@@ -287,7 +287,7 @@ static const struct config_field fields[] = {
     {"checkpoint.memory_bytes", "of each server, for copies of chunks on their way to a checkpoint: "
      "steps go on beside it as far as this reaches, and wait for the disk beyond", CONFIG_U64,
      ROW(checkpoint, memory_bytes, FREE), .min = 1 << 20, .max = UINT64_C(1) << 40,
-     .initial = "1073741824"},
+     .initial = "4294967296"},
     {"checkpoint.durability", "cut: what came after the newest checkpoint may be lost; logged: nothing "
      "that was acknowledged is", CONFIG_NAME,
      ROW(checkpoint, durability, FREE), .names = durabilities, .initial = "cut", IS(ASYNC)},

@@ -8,10 +8,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One thread notes that steps end, another one asks whether to rest. */
+/* One thread notes that steps end, another one asks whether to rest, others say that they wait. */
 struct cut_pace {
     atomic_uint_fast64_t step_ns; /* between the ends of the two newest; 0: not known yet */
     atomic_uint_fast64_t ended_ns;
+    atomic_uint_fast64_t waits_ns; /* when a step waited the last time; 0: none did */
 };
 
 struct cut_progress {
@@ -21,6 +22,8 @@ struct cut_progress {
 };
 
 void cut_pace_step_ended(struct cut_pace *pace, uint64_t now_ns);
+/* A step waits for what the writer holds: it does not take its time for as long as a step takes. Any thread. */
+void cut_pace_step_waits(struct cut_pace *pace, uint64_t now_ns);
 /* Nobody waits for the cut, steps go on, and it would be over in three quarters of the time until the next one. */
 bool cut_pace_rests(const struct cut_pace *pace, const struct cut_progress *progress,
                     uint64_t now_ns);

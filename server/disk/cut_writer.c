@@ -7,7 +7,8 @@
  * never wait for such a thread, but where others want all cores it stands still. So when a block
  * takes them too long (late_ms), the cuts' thread does the next ones itself, with a small share of
  * the cores, for a while (SMALL_TIMES as long), and then tries again. It alone takes locks that
- * training waits for. While steps go on the digests' thread rests now and then (cut_pace.h). */
+ * training waits for. While steps go on and the cut is ahead (cut_pace.h), it has time: no block is
+ * late, and the digests' thread rests now and then. */
 #include "server/disk/cut_writer.h"
 
 #include "common/inbox.h"
@@ -106,17 +107,16 @@ static struct job *job_of(struct cut_writer *writer, struct cut_name cut, uint32
     return oldest;
 }
 
-static struct checkpoint_threads idle_threads(const struct cut_writer *writer,
-                                              const struct job *job, size_t arrays, uint64_t now_ns)
+/* Nobody waits for it. */
+static bool is_ahead(const struct cut_writer *writer, const struct job *job, size_t arrays,
+                     uint64_t now_ns)
 {
     const struct cut_progress progress = {.version = job->cut.version,
                                           .every_steps = writer->run->spec.checkpoint.every_steps,
                                           .begun_ns = job->begun_ns,
                                           .bytes = job->bytes,
                                           .bytes_all = writer->weights * arrays * sizeof(float)};
-    struct checkpoint_threads threads = writer->idle;
-    threads.rests = cut_pace_rests(&writer->pace, &progress, now_ns);
-    return threads;
+    return cut_pace_rests(&writer->pace, &progress, now_ns);
 }
 
 static enum err write_chunk(struct cut_writer *writer, struct job *job,
@@ -133,10 +133,12 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
     if (snapshot->snapshot.block == NULL)
         return ERR_OK;
     uint64_t begun_ns = time_now_ns();
-    bool idle = begun_ns >= writer->small_until_ns;
     size_t arrays = (size_t)1 + snapshot->snapshot.states + snapshot->snapshot.versions;
-    checkpoint_writer_threads(job->file,
-                              idle ? idle_threads(writer, job, arrays, begun_ns) : writer->small);
+    bool ahead = is_ahead(writer, job, arrays, begun_ns);
+    bool idle = ahead || begun_ns >= writer->small_until_ns;
+    struct checkpoint_threads threads = idle ? writer->idle : writer->small;
+    threads.rests = ahead;
+    checkpoint_writer_threads(job->file, threads);
     job->bytes += arrays * snapshot->snapshot.n * sizeof(float) + snapshot->snapshot.extra_bytes;
     enum err err = checkpoint_writer_add(job->file, snapshot->snapshot.chunk, snapshot->snapshot.n,
                                          shard_snapshot_weights(snapshot),
@@ -314,4 +316,9 @@ enum err cut_writer_prune(struct cut_writer *writer, struct recorded_cut recorde
 void cut_writer_step_ended(struct cut_writer *writer, uint64_t now_ns)
 {
     cut_pace_step_ended(&writer->pace, now_ns);
+}
+
+void cut_writer_step_waits(struct cut_writer *writer, uint64_t now_ns)
+{
+    cut_pace_step_waits(&writer->pace, now_ns);
 }

@@ -49,6 +49,8 @@ void cut_writer_add(struct cut_writer *writer, uint32_t thread,
 /* A step was committed: while steps go on, cuts are written more slowly (cut_pace.h). Always the same
  * thread. */
 void cut_writer_step_ended(struct cut_writer *writer, uint64_t now_ns);
+/* A step waits for copies that the cuts hold. Any thread. */
+void cut_writer_step_waits(struct cut_writer *writer, uint64_t now_ns);
 /* That cut is recorded: what is older than its `oldest` goes, or, without that, than the newest that
  * the spec's `keep` wants. Any thread. ERR_BUSY: nothing was
  * done; the next call removes them. */

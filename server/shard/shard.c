@@ -364,3 +364,8 @@ struct shard_statistics shard_statistics(const struct shard *shard)
     statistics.parked = shard->parked.count;
     return statistics;
 }
+
+bool shard_is_held_up(const struct shard *shard)
+{
+    return shard->is_held_up;
+}

@@ -377,6 +377,8 @@ bool shard_close(struct shard *shard, struct shard_effects *effects);
 uint64_t shard_generation(const struct shard *shard);
 uint64_t shard_version(const struct shard *shard); /* readable in all chunks */
 struct shard_statistics shard_statistics(const struct shard *shard);
+/* The step that is being applied waits, or has waited, for the writer of a cut. */
+bool shard_is_held_up(const struct shard *shard);
 /* The numbered invariants; a walk over everything. */
 void shard_check(const struct shard *shard);
 /* The same for the shard's thread, after every event: of the numbers and of one chunk in turn, of

@@ -537,6 +537,8 @@ static void work(struct shard_thread *thread)
     check(thread->shard != NULL);
     thread->retry_ns = 0; /* unless an effect cannot be carried out yet */
     enum err err = shard_work(thread->shard, &thread->effects, &thread->more);
+    if (shard_is_held_up(thread->shard))
+        cut_writer_step_waits(thread->config.cut_writer, time_now_ns());
     carry_out_shard(thread);
     check_event(thread);
     answer_deferred(thread, false);

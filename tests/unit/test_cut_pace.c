@@ -37,6 +37,18 @@ TEST(a_cut_hurries_where_no_steps_go_on)
     assert_false(rests(40, 900, BEGUN + 201, false)); /* two steps' time, and none has ended */
 }
 
+TEST(a_cut_hurries_while_a_step_waits_for_it)
+{
+    struct cut_pace pace = {0};
+    const struct cut_progress ahead = {.version = 40, .every_steps = 20, .begun_ns = MS};
+    cut_pace_step_ended(&pace, MS);
+    cut_pace_step_ended(&pace, 101 * MS);
+    assert_true(cut_pace_rests(&pace, &ahead, 110 * MS));
+    cut_pace_step_waits(&pace, 110 * MS);
+    assert_false(cut_pace_rests(&pace, &ahead, 209 * MS));
+    assert_true(cut_pace_rests(&pace, &ahead, 210 * MS)); /* as long as a step takes */
+}
+
 TEST(a_cut_that_somebody_asked_for_hurries)
 {
     struct cut_pace pace = {0};

@@ -11,6 +11,7 @@
 enum { LATE_MS = 1, WEIGHTS = 4, NAME_BYTES = 16, CHUNKS_MAX = 2000 };
 
 struct cut_writer_fixture {
+    uint64_t every_steps;
     char dir[64];
     struct logger logger;
     struct file_ops ops;
@@ -68,7 +69,10 @@ static void cut_writer_set_up(struct cut_writer_fixture *f)
                                              .freed = note_freed,
                                              .owner = f};
     assert_int_equal(cut_writer_new(&config, &f->writer), ERR_OK);
-    *run = (struct prepared){.references = 1, .generation = 1, .checkpoint_dir = strdup(f->dir)};
+    *run = (struct prepared){.references = 1,
+                             .generation = 1,
+                             .checkpoint_dir = strdup(f->dir),
+                             .spec.checkpoint.every_steps = f->every_steps};
     assert_int_equal(cut_writer_prepare(f->writer, run), ERR_OK);
     prepared_unref(run);
 }
@@ -112,4 +116,16 @@ TEST_F(where_no_core_is_free_the_cuts_thread_writes_for_a_while_by_itself, cut_w
     assert_string_equal(write_next(f, true), "cuts");
     assert_int_equal(f->written.err, ERR_OK);
     assert_int_equal(f->written.cut.version, 1);
+}
+
+/* While steps of a minute go on, and the cut is ahead of their time. */
+TEST_F(where_nobody_waits_for_the_cut_no_block_is_late, cut_writer, .every_steps = 1)
+{
+    uint64_t now_ns = time_now_ns();
+    cut_writer_step_ended(f->writer, now_ns - UINT64_C(60000000000));
+    cut_writer_step_ended(f->writer, now_ns);
+    for (int i = 0; i < 20; i++)
+        assert_string_equal(write_next(f, false), "idle writes");
+    cut_writer_step_waits(f->writer, time_now_ns());
+    write_until(f, "cuts");
 }
