@@ -30,6 +30,7 @@
 #include "common/file.h"
 #include "common/inbox.h"
 #include "common/log.h"
+#include "common/memory.h"
 #include "common/rand.h"
 #include "common/scene.h"
 #include "common/scoped.h"
@@ -56,6 +57,7 @@ enum { MORE_TIME_S = 30 };
 enum { ROOM_MS = 1000 /* until a start tries again that found no room */ };
 /* The coordinator of a cluster that starts up is there in a moment. */
 enum { RECONNECT_MS_MIN = 50 };
+enum { COPIES_SHARE = 4 }; /* a quarter of the memory may go to copies for cuts */
 
 struct server {
     const struct server_settings *settings;
@@ -207,6 +209,7 @@ static enum err open_shards(struct server *server, struct reason *reason)
         .loop = server->loop,
         .identity = identity_of(server),
         .logger = &server->logger,
+        .copies_bytes_max = memory_limit() / COPIES_SHARE,
         .report = link_report,
         .owner = server->link,
         .failed = shards_failed,

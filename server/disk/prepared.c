@@ -246,7 +246,7 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     config.weights_max = prepare_weights_max(&prepared->model);
     config.parked_member_bytes_max = parked_bytes(prepared->model.chunks_count);
     config.snapshot_copies =
-        (config.snapshot_copies + about->thread_count - 1) / about->thread_count;
+        prepare_copies(&prepared->spec, &config, about->copies_bytes_max, about->thread_count);
     config.chunks = chunks;
     config.chunk_count = count;
     scoped(shard_free_scoped) struct shard *shard = NULL;

@@ -53,6 +53,7 @@ static inline uint32_t prepared_thread(uint32_t chunk, uint32_t thread_count)
 struct prepared_shard {
     const struct kernels *kernels;
     uint64_t boot;
+    uint64_t copies_bytes_max; /* of all threads together; 0: what the spec says */
     uint32_t thread, thread_count;
 };
 

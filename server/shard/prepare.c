@@ -55,14 +55,17 @@ uint32_t prepare_weights_max(const struct model *model)
     return most;
 }
 
-/* Copies of chunks that the spec's memory holds. */
-static uint32_t snapshot_copies(const struct spec *spec, const struct shard_config *config)
+uint32_t prepare_copies(const struct spec *spec, const struct shard_config *config,
+                        uint64_t bytes_max, uint32_t threads)
 {
     size_t arrays = (size_t)1 + optimizer_states(config->optimizer.kind) + config->cut_versions;
-    size_t bytes = arrays * MODEL_CHUNK_WEIGHTS_MAX * sizeof(float);
+    size_t copy_bytes = arrays * MODEL_CHUNK_WEIGHTS_MAX * sizeof(float);
+    uint64_t bytes = spec->checkpoint.memory_bytes;
     if (config->async.on)
-        bytes += async_extra_bytes(config->async.window);
-    uint64_t copies = spec->checkpoint.memory_bytes / bytes;
+        copy_bytes += async_extra_bytes(config->async.window);
+    if (bytes_max > 0 && bytes_max < bytes)
+        bytes = bytes_max;
+    uint64_t copies = (bytes / copy_bytes + threads - 1) / threads;
     return copies > 0 ? (uint32_t)copies : 1;
 }
 
@@ -92,7 +95,7 @@ struct shard_config prepare_config(const struct spec *spec)
         .ahead_max = slots < AHEAD_MAX ? slots : AHEAD_MAX,
         .optimizer = spec_server_optimizer(spec),
         .async = async};
-    config.snapshot_copies = snapshot_copies(spec, &config);
+    config.snapshot_copies = prepare_copies(spec, &config, 0, 1);
     config.snapshot_early = spec->checkpoint.every_steps > 0;
     return config;
 }

@@ -24,6 +24,10 @@ uint32_t prepare_weights_max(const struct model *model);
  * the limits; the copies of a snapshot are those of a whole server. The caller adds kernels,
  * chunks, and the numbers that fence. */
 struct shard_config prepare_config(const struct spec *spec);
+/* Copies for a snapshot of a shard, of `threads` that one server has: of the spec's memory, or of
+ * `bytes_max` for all of them, if that is less; 0: there is no such limit. At least 1. */
+uint32_t prepare_copies(const struct spec *spec, const struct shard_config *config,
+                        uint64_t bytes_max, uint32_t threads);
 
 /* Fills in the initial values of all chunks of a new shard, before shard_start(). `chunks` are the
  * shard's. */

@@ -135,9 +135,11 @@ static void log_held_up(struct shard_thread *thread, const struct shard_statisti
                         uint64_t step)
 {
     if (statistics->held_up > thread->held_up)
-        log_warning(thread->config.logger, "step waited for a checkpoint to be written",
-                    log_uint("shard", thread->config.index), log_uint("step", step),
-                    log_text("next", "a larger checkpoint.memory_bytes or a faster disk helps"));
+        log_warning(
+            thread->config.logger, "step waited for a checkpoint to be written",
+            log_uint("shard", thread->config.index), log_uint("step", step),
+            log_text("next",
+                     "more memory (checkpoint.memory_bytes, the machine) or a faster disk helps"));
     thread->held_up = statistics->held_up;
 }
 
@@ -316,6 +318,7 @@ static void handle_prepare(struct shard_thread *thread, struct prepared *take_pr
     const struct shard_thread_config *config = &thread->config;
     const struct prepared_shard about = {.kernels = config->kernels,
                                          .boot = config->boot,
+                                         .copies_bytes_max = config->copies_bytes_max,
                                          .thread = config->index,
                                          .thread_count = config->count};
     struct reason reason = {{0}};

@@ -40,6 +40,7 @@ struct shard_thread_config {
     uint32_t count; /* threads of this server: chunk c is thread c % count's */
     uint64_t boot;
     const struct kernels *kernels;
+    uint64_t copies_bytes_max; /* of all threads together (shards.h) */
     const struct logger *logger;
     struct cut_writer *cut_writer;
     struct order_writer *order_writer;

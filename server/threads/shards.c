@@ -327,6 +327,7 @@ static enum err start_threads(struct shards *shards)
     struct shard_thread_config thread = {.count = count,
                                          .boot = config->boot,
                                          .kernels = shards->kernels,
+                                         .copies_bytes_max = config->copies_bytes_max,
                                          .logger = config->logger,
                                          .cut_writer = shards->cut_writer,
                                          .order_writer = shards->order_writer,

@@ -354,3 +354,16 @@ TEST(p9_the_cuts_of_a_run_with_a_delay_hold_as_many_versions)
     spec.consistency.kind = SPEC_SSP;
     assert_int_equal(prepare_config(&spec).cut_versions, 0);
 }
+
+TEST(copies_take_the_memory_of_the_spec_or_what_the_machine_has)
+{
+    enum { COPY_BYTES = 3 * MODEL_CHUNK_WEIGHTS_MAX * 4 }; /* adamw: weights and two moments */
+    const struct spec spec = {.optimizer.kind = SPEC_ADAMW,
+                              .checkpoint.memory_bytes = 100 * COPY_BYTES + 1};
+    const struct shard_config config = prepare_config(&spec);
+    assert_int_equal(prepare_copies(&spec, &config, 0, 1), 100);
+    assert_int_equal(prepare_copies(&spec, &config, 0, 3), 34);
+    assert_int_equal(prepare_copies(&spec, &config, 200 * COPY_BYTES, 1), 100);
+    assert_int_equal(prepare_copies(&spec, &config, 40 * COPY_BYTES, 2), 20);
+    assert_int_equal(prepare_copies(&spec, &config, 1, 2), 1);
+}
