@@ -16,6 +16,7 @@ struct hierarchy {
     const char *folder, *file;
 };
 static const struct hierarchy hierarchies[] = {{"", "", "memory.max"},
+                                               {"", "", "memory.high"},
                                                {"memory", "/memory", "memory.limit_in_bytes"}};
 
 /* UINT64_MAX: the file names no limit ("max"), or there is none. */
@@ -55,12 +56,16 @@ static uint64_t line_limit(const struct memory_sources *sources, char *line)
     char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
     if (group == NULL)
         return UINT64_MAX;
+    uint64_t least = UINT64_MAX;
     controllers++;
     *group++ = 0;
-    for (size_t i = 0; i < sizeof hierarchies / sizeof hierarchies[0]; i++)
-        if (strcmp(controllers, hierarchies[i].controllers) == 0)
-            return least_limit(sources, &hierarchies[i], group);
-    return UINT64_MAX;
+    for (size_t i = 0; i < sizeof hierarchies / sizeof hierarchies[0]; i++) {
+        if (strcmp(controllers, hierarchies[i].controllers) != 0)
+            continue;
+        uint64_t limit = least_limit(sources, &hierarchies[i], group);
+        least = limit < least ? limit : least;
+    }
+    return least;
 }
 
 uint64_t memory_limit_of(const struct memory_sources *sources, uint64_t machine)

@@ -1,5 +1,5 @@
-/* How much memory this process may have: the least limit of its control groups, else what the machine
- * has. */
+/* How much memory this process may have: the least limit of its control groups (where it is killed, or
+ * from where on it is slowed down), else what the machine has. */
 #ifndef ROOST_COMMON_MEMORY_H
 #define ROOST_COMMON_MEMORY_H
 

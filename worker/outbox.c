@@ -524,3 +524,29 @@ bool outbox_next(struct outbox_asker *asker, struct outbox_answer *ret_answer)
     question_take(asker, at);
     return true;
 }
+
+/* ---- invariants ---- */
+
+/* The bytes that the lease keeps. */
+static uint64_t bytes_of(const struct lease *lease)
+{
+    uint64_t kept_bytes = 0;
+    for (size_t i = 0; i < lease->value_count; i++)
+        kept_bytes += lease->values[i].bytes != NULL ? lease->values[i].bytes->bytes : 0;
+    for (struct ring *link = lease->sums.behind; link != &lease->sums; link = link->behind)
+        kept_bytes += RING_ITEM(link, struct sum, link)->value.bytes->bytes;
+    return kept_bytes;
+}
+
+void outbox_check(const struct outbox *outbox)
+{
+    uint64_t kept_bytes = 0;
+    for (uint32_t i = 0; i <= WIRE_LEASES_MAX; i++)
+        kept_bytes += outbox->leases[i].ticket.attempt != 0 ? bytes_of(&outbox->leases[i]) : 0;
+    check(kept_bytes == outbox->kept_bytes); /* 1 */
+    for (struct ring *link = outbox->askers.behind; link != &outbox->askers; link = link->behind) {
+        const struct outbox_asker *asker = RING_ITEM(link, struct outbox_asker, link);
+        check(asker->count <= OUTBOX_WANTS_MAX &&
+              unanswered(asker) <= OUTBOX_UNANSWERED_MAX); /* 3 */
+    }
+}

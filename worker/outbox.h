@@ -70,4 +70,7 @@ struct outbox_answer {
 };
 /* The next answer for that asker; false: there is none now. */
 bool outbox_next(struct outbox_asker *asker, struct outbox_answer *ret_answer);
+
+/* Invariants 1 and 3; a walk over everything. */
+void outbox_check(const struct outbox *outbox);
 #endif

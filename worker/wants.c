@@ -647,3 +647,16 @@ void wants_lost(struct wants *wants, uint64_t now_ms, uint64_t number)
         link->failures++;
     forget_stream(wants, number);
 }
+
+void wants_check(const struct wants *wants)
+{
+    for (uint32_t i = 0; i < wants->link_count; i++) {
+        const struct link *link = &wants->links[i];
+        uint32_t unanswered = 0;
+        for (uint32_t j = 0; link->number != 0 && j < WANTS_MAX; j++)
+            unanswered += wants->list[j].asking && wants->list[j].stream == link->number;
+        check(link->unanswered == unanswered && unanswered <= WIRE_CREDITS); /* 1 */
+    }
+    for (uint32_t j = 0; j < WANTS_MAX; j++)
+        check(wants->list[j].value == NULL || !wants->list[j].asking); /* 2 */
+}

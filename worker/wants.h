@@ -12,8 +12,8 @@
  * has no deadline. Streams to the peers that will be asked can be opened ahead as well, so that the
  * first value from each does not wait for a handshake.
  *
- * Invariants, checked where they change:
- *  1 at most WIRE_CREDITS wants of a stream are without an answer;
+ * Invariants (wants_check()):
+ *  1 at most WIRE_CREDITS wants of a stream are without an answer, and so many are counted;
  *  2 a want that has its value is asked of nobody. */
 #ifndef ROOST_WORKER_WANTS_H
 #define ROOST_WORKER_WANTS_H
@@ -96,5 +96,8 @@ void wants_gone(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t 
 void wants_heard(struct wants *wants, uint64_t now_ms, uint64_t member);
 /* It broke, or could not be opened. */
 void wants_lost(struct wants *wants, uint64_t now_ms, uint64_t number);
+
+/* The numbered invariants; a walk over everything. */
+void wants_check(const struct wants *wants);
 
 #endif

@@ -134,12 +134,18 @@ static void new_lease(struct world *world)
     }
 }
 
-/* A place gets another member, or its first one back. */
+/* A place gets another member, or its first one back, or two members change places. */
 static void refill(struct world *world)
 {
-    uint32_t at = byte(world) % PEERS;
+    uint32_t at = byte(world) % PEERS, other = byte(world) % (2 * PEERS);
     struct peer *peer = &world->lease.peers[at];
-    peer_set(peer, peer->member == 1 + at ? 50 + at : 1 + at);
+    uint64_t member = peer->member;
+    if (other < PEERS) {
+        peer_set(peer, member == 1 + at ? 50 + at : 1 + at);
+    } else {
+        peer_set(peer, world->lease.peers[other - PEERS].member);
+        peer_set(&world->lease.peers[other - PEERS], member);
+    }
     world->lease.tries++;
     for (uint32_t i = at / RANKS * RANKS; i < (at / RANKS + 1) * RANKS; i++)
         world->lease.peers[i].try_number = world->lease.tries;
@@ -483,6 +489,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         uint8_t which = byte(&world);
         for (unsigned left = 1 + byte(&world) % TIMES_MAX; left > 0; left--)
             events[which % (sizeof events / sizeof events[0])](&world);
+        outbox_check(world.outbox);
+        wants_check(world.wants);
     }
     end(&world);
     return 0;

@@ -371,6 +371,7 @@ bool __wrap_wants_next(struct wants *wants, uint64_t now_ms, struct wants_effect
 {
     struct sim_worker *worker = worker_here();
     bool any = __real_wants_next(wants, now_ms, ret_effect);
+    wants_check(wants);
     if (any && worker != NULL && ret_effect->kind == WANTS_UNREACHABLE)
         check_silent(world.sim, worker, ret_effect->peer->member);
     if (any && worker != NULL && ret_effect->kind == WANTS_OPEN)

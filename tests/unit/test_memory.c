@@ -44,6 +44,10 @@ TEST_IN_FOLDER(the_least_limit_of_a_group_and_those_around_it_counts)
     assert_int_equal(limit_of(state), 4096000);
     write_text(state, "fs/a/b/memory.max", "1024000\n");
     assert_int_equal(limit_of(state), 1024000);
+    write_text(state, "fs/a/memory.high", "512000\n");
+    assert_int_equal(limit_of(state), 512000);
+    write_text(state, "fs/a/memory.high", "max\n");
+    assert_int_equal(limit_of(state), 1024000);
 }
 
 TEST_IN_FOLDER(older_hierarchies_and_containers_have_limits_too)
