@@ -24,8 +24,7 @@ enum {
 };
 
 struct world {
-    const uint8_t *piece;
-    size_t bytes; /* left of the piece */
+    struct fuzz_piece piece;
     struct coordinator *coordinator;
     struct coordinator_run run;
     struct coordinator_status status;
@@ -45,10 +44,7 @@ static const struct map_parameter parameters[] = {
 
 static uint8_t byte(struct world *world)
 {
-    if (world->bytes == 0)
-        return 0;
-    world->bytes--;
-    return *world->piece++;
+    return fuzz_byte(&world->piece);
 }
 
 static uint64_t any(struct world *world)
@@ -420,14 +416,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     static void (*const events[])(struct world *) = {
         pass_time, say_hello, report,   report,   report, report, lose_server, join,
         acquire,   acquire,   complete, complete, live,   go,     operate};
-    struct world world = {.piece = data, .bytes = bytes};
+    struct world world = {.piece = {data, bytes}};
     bool begun = begin(&world);
     if (begun)
         carry_out(&world);
     for (size_t at = PIECE_BYTES; begun && at < bytes && at < EVENTS_MAX * PIECE_BYTES;
          at += PIECE_BYTES) {
-        world.piece = data + at;
-        world.bytes = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        world.piece = fuzz_piece(data + at, bytes - at, PIECE_BYTES);
         events[byte(&world) % (sizeof events / sizeof events[0])](&world);
         carry_out(&world);
     }

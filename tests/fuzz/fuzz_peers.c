@@ -38,8 +38,7 @@ struct lease {
 };
 
 struct world {
-    const uint8_t *piece;
-    size_t bytes; /* left of the piece */
+    struct fuzz_piece piece;
     uint64_t now_ms;
     struct spec spec;
     struct model model;
@@ -63,22 +62,12 @@ struct world {
 
 static uint8_t byte(struct world *world)
 {
-    if (world->bytes == 0)
-        return 0;
-    world->bytes--;
-    return *world->piece++;
+    return fuzz_byte(&world->piece);
 }
 
-/* Mostly the number that is right. */
 static uint64_t near(struct world *world, uint64_t right)
 {
-    static const uint64_t wild[] = {0, 1, 2, 63, 1000, UINT32_MAX, INT64_MAX, UINT64_MAX};
-    uint8_t how = byte(world);
-    if (how % 8 < 5)
-        return right;
-    return how % 8 == 5   ? right + 1
-           : how % 8 == 6 ? right - 1
-                          : wild[how / 8 % (sizeof wild / sizeof wild[0])];
+    return fuzz_near(&world->piece, right);
 }
 
 static uint64_t digest_of(const struct value_name *name)
@@ -484,8 +473,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct world world = {0};
     begin(&world, bytes > 0 ? data[0] : 0);
     for (size_t at = 1; at < bytes && at < EVENTS_MAX * PIECE_BYTES; at += PIECE_BYTES) {
-        world.piece = data + at;
-        world.bytes = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        world.piece = fuzz_piece(data + at, bytes - at, PIECE_BYTES);
         uint8_t which = byte(&world);
         for (unsigned left = 1 + byte(&world) % TIMES_MAX; left > 0; left--)
             events[which % (sizeof events / sizeof events[0])](&world);

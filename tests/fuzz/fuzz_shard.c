@@ -25,8 +25,7 @@ static const struct shard_chunk other = {
     .chunk = OTHER, .n = N, .parts = 1, .rule = MODEL_OPTIMIZER};
 
 struct world {
-    const uint8_t *piece;
-    size_t bytes; /* left of the piece */
+    struct fuzz_piece piece;
     struct shard_config config;
     struct shard *shard;
     struct shard_effects effects;
@@ -36,23 +35,12 @@ struct world {
 
 static uint8_t byte(struct world *world)
 {
-    if (world->bytes == 0)
-        return 0;
-    world->bytes--;
-    return *world->piece++;
+    return fuzz_byte(&world->piece);
 }
 
-/* Mostly the number that is right. */
 static uint64_t near(struct world *world, uint64_t right)
 {
-    static const uint64_t wild[] = {
-        0, 1, 2, 63, 64, 1000, UINT32_MAX, UINT64_C(1) << 40, INT64_MAX, UINT64_MAX};
-    uint8_t how = byte(world);
-    if (how % 8 < 5)
-        return right;
-    return how % 8 == 5   ? right + 1
-           : how % 8 == 6 ? right - 1
-                          : wild[how / 8 % (sizeof wild / sizeof wild[0])];
+    return fuzz_near(&world->piece, right);
 }
 
 static uint32_t chunk_of(struct world *world)
@@ -332,14 +320,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const struct kernels_options options = {.backend = KERNELS_CPU};
     const struct kernels *kernels;
     char reason[256];
-    struct world world = {.piece = data, .bytes = bytes};
+    struct world world = {.piece = {data, bytes}};
     if (!kernels_new(&options, &kernels, reason, sizeof reason))
         return 0;
     bool begun = begin(&world, kernels);
     for (size_t at = PIECE_BYTES; begun && at < bytes && at < EVENTS_MAX * PIECE_BYTES;
          at += PIECE_BYTES) {
-        world.piece = data + at;
-        world.bytes = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        world.piece = fuzz_piece(data + at, bytes - at, PIECE_BYTES);
         events[byte(&world) % (sizeof events / sizeof events[0])](&world);
         carry_out(&world);
     }
