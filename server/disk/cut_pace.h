@@ -22,9 +22,11 @@ struct cut_progress {
 };
 
 void cut_pace_step_ended(struct cut_pace *pace, uint64_t now_ns);
-/* A step waits for what the writer holds: it does not take its time for as long as a step takes. Any thread. */
+/* A step waits for what the writer holds: for as long as a step takes it does not take its time. Any
+ * thread. */
 void cut_pace_step_waits(struct cut_pace *pace, uint64_t now_ns);
-/* Nobody waits for the cut, steps go on, and it would be over in three quarters of the time until the next one. */
+/* Nobody waits for the cut, steps go on, and it would be over in three quarters of the time until
+ * the next one. */
 bool cut_pace_rests(const struct cut_pace *pace, const struct cut_progress *progress,
                     uint64_t now_ns);
 

@@ -107,7 +107,7 @@ static struct job *job_of(struct cut_writer *writer, struct cut_name cut, uint32
     return oldest;
 }
 
-/* Nobody waits for it. */
+/* Nobody waits for the cut, and it has time. */
 static bool is_ahead(const struct cut_writer *writer, const struct job *job, size_t arrays,
                      uint64_t now_ns)
 {

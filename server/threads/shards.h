@@ -21,8 +21,8 @@ struct shards_config {
     struct rpc_loop *loop;
     const struct tls_identity *identity;
     const struct logger *logger;
-    uint64_t
-        copies_bytes_max; /* of copies for cuts, however large checkpoint.memory_bytes is; 0: that alone */
+    /* Of copies for cuts, however large checkpoint.memory_bytes is; 0: that alone. */
+    uint64_t copies_bytes_max;
     /* A report for the coordinator; any thread of the shards; must not block. What it points to is
      * borrowed for the call. */
     void (*report)(void *owner, const struct server_report *report);

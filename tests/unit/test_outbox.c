@@ -33,6 +33,7 @@ static void outbox_set_up(struct outbox_fixture *f)
 
 static void outbox_tear_down(struct outbox_fixture *f)
 {
+    outbox_check(f->outbox);
     counted_unref(f->answer.value);
     outbox_asker_free(f->asker);
     outbox_free(f->outbox);

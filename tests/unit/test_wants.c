@@ -36,6 +36,7 @@ static void wants_set_up(struct wants_fixture *f)
 
 static void wants_tear_down(struct wants_fixture *f)
 {
+    wants_check(f->wants);
     wants_free(f->wants);
     mesh_tear_down(&f->mesh);
 }
