@@ -129,14 +129,32 @@ uint32_t worker_run_lanes(const struct worker_run *run, uint32_t stage)
                : 1;
 }
 
-/* Whether several devices may compute one ticket: each has all weights, and a ticket has slots of
- * which the gradients are added. */
-static bool may_share_tickets(const struct worker_run *run)
+/* The setting with which one device computes alone; NULL: several may compute one ticket, since each
+ * has all weights, and a ticket has slots of which the gradients are added. */
+static const char *setting_for_one_device(const struct worker_run *run)
 {
     const struct spec *spec = &run->spec;
-    return !has_places(run) && spec->consistency.kind != SPEC_ASYNC &&
-           spec->consistency.kind != SPEC_LOCAL && spec->train.residency.weights == SPEC_RESIDENT &&
-           spec->train.node_slots != 1 && spec->mesh.program[0] == 0;
+    if (has_places(run) || spec->mesh.program[0] != 0)
+        return "mesh";
+    if (spec->consistency.kind == SPEC_ASYNC || spec->consistency.kind == SPEC_LOCAL)
+        return "consistency.kind";
+    if (spec->train.residency.weights != SPEC_RESIDENT)
+        return "residency.weights";
+    return spec->train.node_slots == 1 ? "train.node_slots: 1" : NULL;
+}
+
+/* A node is cut in halves: a power of two of the devices computes. */
+static void choose_devices(struct worker_run *run, const struct worker_run_options *options)
+{
+    const char *setting = setting_for_one_device(run);
+    run->devices = 1;
+    while (setting == NULL && 2 * run->devices <= options->devices)
+        run->devices *= 2;
+    if (run->devices < options->devices)
+        log_warning(options->logger, "devices idle",
+                    log_uint("idle", options->devices - run->devices),
+                    log_text("because", setting != NULL ? setting : "a power of two computes"),
+                    log_text("next", "go on; a worker for each device uses all"));
 }
 
 /* The other devices, which compute what the first one does. */
@@ -255,7 +273,7 @@ static enum err open_all(const struct describe_reply *description,
                                               .train = &run->spec.train,
                                               .held_out = description->validation_samples};
     TRY(fingerprint_probe(&probe, &run->fingerprint, reason));
-    run->devices = options->devices > 1 && may_share_tickets(run) ? options->devices : 1;
+    choose_devices(run, options);
     run->lock = options->lock;
     TRY(open_others(run, options, probe, reason));
     warn_of_few_samples(run, options->logger);

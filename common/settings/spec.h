@@ -18,6 +18,7 @@
 #define SPEC_CORE_BYTES 24
 #define SPEC_ROWS_BYTES 32768 /* of a program that a user wrote */
 #define SPEC_PLACE_LEASES_MAX 8
+#define SPEC_AUDITED_SLOTS_MAX 1024
 
 enum spec_model_kind { SPEC_GPT, SPEC_MLP, SPEC_LLAMA };
 enum spec_activation { SPEC_RELU, SPEC_TANH };
@@ -265,12 +266,15 @@ static inline uint32_t spec_staleness(const struct spec *spec)
            : consistency->kind == SPEC_SSP ? consistency->staleness
                                            : 0;
 }
-/* Slots that a push sums, where the run has a size for that (node_slots): in chimera a place pushes
- * the halves of a node. */
+/* In chimera a place pushes the halves of a ticket's node. */
+static inline bool spec_pushes_halves(const struct spec *spec)
+{
+    return spec->mesh.stages > 1 && spec->mesh.schedule == SCHEDULE_CHIMERA;
+}
+/* Slots that a push sums, where the run has a size for that (node_slots). */
 static inline uint32_t spec_push_slots(const struct spec *spec)
 {
-    bool halves = spec->mesh.stages > 1 && spec->mesh.schedule == SCHEDULE_CHIMERA;
-    return halves ? spec->train.node_slots / 2 : spec->train.node_slots;
+    return spec_pushes_halves(spec) ? spec->train.node_slots / 2 : spec->train.node_slots;
 }
 static inline uint64_t spec_slot_samples(const struct spec *spec)
 {

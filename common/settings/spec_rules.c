@@ -243,6 +243,17 @@ static enum err check_audit(struct draft *draft)
                         "train.audit (%g) must be 0 with numerics any: workers may bring different "
                         "bits",
                         spec->train.audit);
+    if (spec->train.audit > 0 && spec->train.slots > SPEC_AUDITED_SLOTS_MAX)
+        return COMPLAIN(draft, "train.audit", "train.slots",
+                        "train.audit (%g) must be 0 with more than %d train.slots (%u): servers "
+                        "remember no more nodes of a step",
+                        spec->train.audit, SPEC_AUDITED_SLOTS_MAX, spec->train.slots);
+    if (spec->train.audit > 0 && spec->mesh.program[0] != 0)
+        return COMPLAIN(
+            draft, "train.audit", "mesh.program",
+            "train.audit (%g) must be 0 with mesh.program, where a place may push parts "
+            "of its ticket",
+            spec->train.audit);
     if (spec->train.audit_rewind && spec->consistency.kind == SPEC_ASYNC)
         return COMPLAIN(
             draft, "train.audit_rewind", "consistency.kind",

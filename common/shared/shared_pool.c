@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum {
@@ -205,9 +207,19 @@ bool shared_pool_find(const struct shared_pool *pool, struct slice bytes, uint64
 
 /* ---- another process's ---- */
 
+/* Of pages of the ordinary size: where one is missing, the kernel makes it when it is read. Of huge
+ * pages it may have none, which is a signal to the reader. */
+static bool has_ordinary_pages(int file)
+{
+    struct statfs about;
+    return fstatfs(file, &about) == 0 && about.f_type == TMPFS_MAGIC;
+}
+
 enum err shared_pool_map(int file, struct slice *ret_bytes, struct reason *reason)
 {
     struct stat about;
+    if (!has_ordinary_pages(file))
+        return reason_set(reason, ERR_MALFORMED, "memory for payloads that is no ordinary memory");
     int seals = fcntl(file, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file, &about) != 0 ||
         about.st_size <= 0 || (uint64_t)about.st_size > POOL_BYTES_MAX)

@@ -28,7 +28,8 @@ struct counted *shared_pool_counted(struct shared_pool *pool, size_t bytes) MUST
 /* Where these bytes lie in the file; false: not there. NULL has none. */
 bool shared_pool_find(const struct shared_pool *pool, struct slice bytes, uint64_t *ret_offset);
 
-/* The memory of another process's pool: read-only, munmap(). ERR_MALFORMED: it can shrink. ERR_IO. */
+/* The memory of another process's pool: read-only, munmap(). ERR_MALFORMED: a page of it could be
+ * missing when it is read. ERR_IO. */
 enum err shared_pool_map(int file, struct slice *ret_bytes, struct reason *reason) MUST_USE;
 
 #endif

@@ -716,6 +716,11 @@ static void flush(struct control *control)
 {
     struct record *record = &control->record;
     record_flush(record);
+    if (record->rows_lost)
+        log_error(control->config.logger, "rows of the run's log are lost",
+                  log_text("reason", record->reason.text),
+                  log_text("next", "go on; roost ledger names the steps"));
+    record->rows_lost = false;
     bool said = record->said;
     record->said = record->err != ERR_OK;
     if (said == record->said)

@@ -7,7 +7,12 @@
 
 #include <string.h>
 
-enum { BATCH_BYTES = 64 * 1024, LATE_BYTES_MAX = 8 << 20, PATH_BYTES = 4096 };
+enum {
+    BATCH_BYTES = 64 * 1024,
+    LATE_ROWS_BYTES_MAX = 256 << 20, /* some 700,000 steps */
+    LATE_POINTS_BYTES_MAX = 8 << 20,
+    PATH_BYTES = 4096
+};
 
 /* ---- open ---- */
 
@@ -38,7 +43,8 @@ static enum err open_files(struct record *record, const struct record_run *run,
 enum err record_open(struct record *record, const struct record_run *run, uint64_t *ret_reached,
                      struct reason *reason)
 {
-    *record = (struct record){.epoch_samples = run->epoch_samples};
+    *record =
+        (struct record){.epoch_samples = run->epoch_samples, .late_rows_max = LATE_ROWS_BYTES_MAX};
     enum err err = open_files(record, run, ret_reached, reason);
     if (err != ERR_OK)
         record_release(record);
@@ -140,11 +146,13 @@ void record_validation(struct record *record, const struct validation_row *row)
     put_scalar(record, row->version, "validation/accuracy", row->accuracy);
 }
 
-/* On a full disk rows stay for the next time, up to a limit. */
-static void done(struct buf *bytes, enum err err)
+/* On a full disk rows stay for the next time, up to a limit. True: they are lost. */
+static bool done(struct buf *bytes, size_t late_max, enum err err)
 {
-    if (err != ERR_NO_SPACE || bytes->bytes > LATE_BYTES_MAX)
-        bytes->bytes = 0;
+    if (err == ERR_NO_SPACE && bytes->bytes <= late_max)
+        return false;
+    bytes->bytes = 0;
+    return err == ERR_NO_SPACE;
 }
 
 void record_write(struct record *record)
@@ -155,7 +163,8 @@ void record_write(struct record *record)
     if (record->lines.bytes == 0)
         return;
     record->err = step_log_append(&record->steps, buf_slice(&record->lines), &record->reason);
-    done(&record->lines, record->err);
+    if (done(&record->lines, record->late_rows_max, record->err))
+        record->rows_lost = true;
 }
 
 static enum err write_scalars(struct record *record)
@@ -164,7 +173,7 @@ static enum err write_scalars(struct record *record)
         return ERR_OK;
     enum err err =
         file_log_append(&record->events.log, buf_slice(&record->scalars), &record->reason);
-    done(&record->scalars, err);
+    (void)done(&record->scalars, LATE_POINTS_BYTES_MAX, err); /* a curve may have a gap */
     return err;
 }
 

@@ -18,6 +18,8 @@ struct record {
     uint64_t epoch_samples; /* training samples in the data set */
     enum err err;           /* NO_SPACE: tried again; else nothing is written after it */
     bool said;              /* the log has a line about it */
+    size_t late_rows_max;   /* bytes of rows that wait for room on a full disk */
+    bool rows_lost;         /* more waited: the log has a gap; for who says so, who clears it */
     struct reason reason;
 };
 
@@ -42,7 +44,8 @@ void record_write(struct record *record);
 /* Writes the rows that are there; to be called at least each second. */
 void record_flush(struct record *record);
 /* Also makes them durable. To be called before a cut is recorded: so rows that led to a recorded
- * cut are never missing. Not OK: the rows are not on disk, and the cut must not be recorded. */
+ * cut are never missing, unless rows_lost. Not OK: the rows are not on disk, and the cut must not be
+ * recorded. */
 enum err record_sync(struct record *record, struct reason *reason) MUST_USE;
 /* A rewind: rows beyond `version` will come again. */
 void record_rewind(struct record *record, uint64_t version);

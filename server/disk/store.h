@@ -43,8 +43,8 @@ enum err store_open_sqlite(const char *path, struct store **ret_store,
                            struct reason *reason) MUST_USE;
 void store_free(struct store *store); /* NULL is fine */
 
-/* The first number that a new store gives is random: when a directory was lost, the new store does
- * not give the lost store's numbers again. */
+/* A new store begins at a random number and goes on by random steps: when a directory was lost, or
+ * comes from a backup, it does not give again what it gave before. */
 /* This start's number, above all earlier ones of this store (P3). Not bound to a term. */
 enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason) MUST_USE;
 /* Takes a term above all earlier ones. */

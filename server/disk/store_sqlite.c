@@ -22,7 +22,7 @@ enum { SCHEMA_VERSION = 1 };
 
 /* Where a new store begins to count. Members and attempts have the term in their upper 32 bits, and
  * readers of JSON keep 53 bits of a number. */
-enum { TERM_FIRST_BITS = 20, BOOT_FIRST_BITS = 48 };
+enum { TERM_FIRST_BITS = 20, TERM_STEP_BITS = 10, BOOT_FIRST_BITS = 48, BOOT_STEP_BITS = 20 };
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;"
@@ -252,23 +252,17 @@ static enum err write_under(struct store *store, uint64_t term, const char *sql,
 }
 
 /* P3, P7: no boot and no term is given twice. A directory that was lost took its numbers with it,
- * so a new one begins at a random number. */
-static enum err first_number(unsigned bits, uint64_t *ret_number)
-{
-    TRY(rand_system(ret_number, sizeof *ret_number));
-    *ret_number = 1 + (*ret_number >> (64 - bits));
-    return ERR_OK;
-}
-
+ * so a new one begins at a random number; and one from a backup has forgotten the last ones, so it
+ * goes on by random steps. */
 static enum err next_number(struct store *store, const char *name, unsigned first_bits,
-                            uint64_t *ret_number, struct reason *reason)
+                            unsigned step_bits, uint64_t *ret_number, struct reason *reason)
 {
-    uint64_t number = 0;
+    uint64_t number = 0, random = 0;
     TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
     enum err err = get_number(store, name, &number, reason);
-    number++;
-    if (err == ERR_OK && number == 1 && first_number(first_bits, &number) != ERR_OK)
+    if (err == ERR_OK && rand_system(&random, sizeof random) != ERR_OK)
         err = reason_set(reason, ERR_IO, "%s: the system gives no random numbers", store->path);
+    number += 1 + (random >> (64 - (number == 0 ? first_bits : step_bits)));
     if (err == ERR_OK)
         err = put_number(store, name, number, reason);
     TRY(end_transaction(store, err, reason));
@@ -325,12 +319,12 @@ void store_free(struct store *store)
 
 enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason *reason)
 {
-    return next_number(store, "boot", BOOT_FIRST_BITS, ret_boot, reason);
+    return next_number(store, "boot", BOOT_FIRST_BITS, BOOT_STEP_BITS, ret_boot, reason);
 }
 
 enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason)
 {
-    return next_number(store, "term", TERM_FIRST_BITS, ret_term, reason);
+    return next_number(store, "term", TERM_FIRST_BITS, TERM_STEP_BITS, ret_term, reason);
 }
 
 enum err store_put_term(struct store *store, uint64_t term, uint64_t newer, struct reason *reason)

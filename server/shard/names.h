@@ -3,12 +3,13 @@
  * with a key of its own: so nobody can send other values that have the same digest. One chunk and
  * part; the open steps and the one before. A fixed number of places for each step: with more nodes
  * than places a newer name takes the place of an older one, and the older name is not compared any
- * more. Where tickets are audited, the number is so high that names keep their places (1,024
- * slots), because the second push is compared however many nodes come between. */
+ * more. Where tickets are audited, names keep their places (SPEC_AUDITED_SLOTS_MAX slots at most),
+ * because the second push is compared however many nodes come between. */
 #ifndef ROOST_SERVER_SHARD_NAMES_H
 #define ROOST_SERVER_SHARD_NAMES_H
 
 #include "common/err.h"
+#include "common/settings/spec.h"
 #include "proto/wire.h"
 
 struct name {
@@ -18,7 +19,7 @@ struct name {
     uint32_t step;   /* the low half */
 };
 
-enum { NAMES_PLACES_MAX = 64, NAMES_AUDITED_PLACES_MAX = 2048 };
+enum { NAMES_PLACES_MAX = 64, NAMES_AUDITED_PLACES_MAX = 2 * SPEC_AUDITED_SLOTS_MAX };
 
 struct names {
     uint32_t steps;  /* remembered at a time */

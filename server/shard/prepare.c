@@ -92,6 +92,7 @@ struct shard_config prepare_config(const struct spec *spec)
         .weights_codec = codec,
         .node_level = level,
         .audited = spec->train.audit > 0,
+        .halves = spec_pushes_halves(spec),
         .ahead_max = slots < AHEAD_MAX ? slots : AHEAD_MAX,
         .optimizer = spec_server_optimizer(spec),
         .async = async};

@@ -126,8 +126,11 @@ struct shard_config {
     enum codec push_codec;
     enum codec weights_codec;
     uint32_t node_level; /* with a lossy push codec: 2^node_level slots, the only node size */
-    bool audited;        /* train.audit: each node's name has a place of its own (names.h) */
-    uint32_t ahead_max;  /* sums a chunk and part may hold ahead of the lowest missing slot */
+    bool
+        audited; /* train.audit: each node's name has a place of its own (names.h), and a push brings
+                   * all that its ticket names */
+    bool halves;        /* … or half of it (chimera) */
+    uint32_t ahead_max; /* sums a chunk and part may hold ahead of the lowest missing slot */
     uint32_t parked_member_bytes_max;
     uint32_t file; /* of its first cut, when there is none before it: shard_snapshot_begin() */
     uint32_t snapshot_copies; /* buffers beside the chunks' own, at least 1 */

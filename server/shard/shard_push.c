@@ -4,6 +4,16 @@
 
 enum { FLOAT_WHOLE_MAX = 1 << 24 /* whole numbers up to it are exact */ };
 
+/* All of the node that the ticket names, or one of its halves: in an audited run nobody could compare
+ * other parts with what the second worker brings. */
+static bool brings_what_it_may(const struct shard *shard, const struct push *push)
+{
+    struct node granted = push->tickets[0].node;
+    uint32_t below = shard->config.halves ? 1 : 0;
+    return push->ticket_count == 1 && push->node.level + below == granted.level &&
+           node_contains(granted, push->node);
+}
+
 static enum err push_judge(const struct shard *shard, const struct push *push)
 {
     TRY(shard_core_fence(shard, push->generation));
@@ -12,6 +22,8 @@ static enum err push_judge(const struct shard *shard, const struct push *push)
     /* P4: sums of rounded numbers depend on where the rounding was. */
     if (push->codec != CODEC_FP32 && push->node.level != shard->config.node_level)
         return ERR_MALFORMED;
+    if (shard->config.audited && push->ticket_count > 0 && !brings_what_it_may(shard, push))
+        return ERR_NO_GRANT;
     bool past = push->step < shard->decided;
     return past || shard_core_open(shard, push->step) ? ERR_OK : ERR_TOO_EARLY;
 }

@@ -332,6 +332,7 @@ static bool lose_dir(struct sim *sim)
     struct sim_server *server = pick_server(sim, true);
     if (server == NULL)
         return false;
+    pairs_event(sim, MEETING_LOSE_DIR);
     sim_server_crash(sim, server);
     server->dir_lost = true;
     return true;
@@ -434,6 +435,21 @@ static bool give_up_server(struct sim *sim)
 }
 
 /* Now, or in the middle of what its next call asks for. */
+/* Its directory comes from a backup: from before some of the terms, which servers have obeyed. */
+static bool restore_store(struct sim *sim)
+{
+    struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
+    bool alone = sim->coordinators[0].life == NULL || sim->coordinators[1].life == NULL;
+    if (coordinator->core == NULL || !alone)
+        return false;
+    pairs_event(sim, MEETING_OLD_STORE);
+    sim_coordinator_crash(sim, coordinator);
+    sim->store.term = sim_below(sim, sim->store.term);
+    sim->store.restored = true;
+    sim_trace(sim, "the store is of term %llu", (unsigned long long)sim->store.term);
+    return true;
+}
+
 static bool crash_coordinator(struct sim *sim)
 {
     struct sim_coordinator *coordinator = sim_coordinator_in_office(sim);
@@ -559,6 +575,8 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return crash_server(sim);
     case FAULT_CRASH_COORDINATOR:
         return crash_coordinator(sim);
+    case FAULT_OLD_STORE:
+        return restore_store(sim);
     case FAULT_ADD_SERVER:
         return add_server(sim);
     case FAULT_GIVE_UP_SERVER:

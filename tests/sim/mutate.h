@@ -26,6 +26,7 @@
     X(PRUNE_ALL, "prune-all", "a server prunes the cut that was just recorded")                    \
     X(SAME_BOOT, "same-boot", "a server that lost its memory says the old boot")                   \
     X(BOOT_AGAIN, "boot-again", "a server whose directory was lost counts its boots from 1 again") \
+    X(TERM_AGAIN, "term-again", "a coordinator whose store is from a backup takes a term again")   \
     X(GRANT_EARLY, "grant-early", "a ticket is granted for the version to come")                   \
     X(COMPLETE_LATE, "complete-late", "a complete of an earlier step counts for the open one")     \
     X(COMPLETE_EARLY, "complete-early", "a worker calls a ticket complete when it is computed")    \

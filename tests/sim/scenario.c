@@ -418,6 +418,21 @@ static void choose_meetings(struct scenario *scenario, struct rand_state *random
     }
 }
 
+/* Of a machine that dies in such a moment its directory is lost as well, in some seeds; of the
+ * coordinator's there is a backup. */
+static void choose_lost_directories(struct scenario *scenario)
+{
+    struct rand_state random = {scenario->seed + 0x646972};
+    for (uint32_t i = 0; i < scenario->meeting_count; i++) {
+        enum meeting_event *event = &scenario->meetings[i].event;
+        bool lost = chance(&random, 40);
+        if (lost && *event == MEETING_CRASH)
+            *event = MEETING_LOSE_DIR;
+        else if (lost && *event == MEETING_COORDINATOR)
+            *event = MEETING_OLD_STORE;
+    }
+}
+
 void scenario_init(struct scenario *scenario, uint64_t seed)
 {
     struct rand_state random = {seed};
@@ -434,6 +449,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     choose_faults(scenario, &random);
     choose_losses(scenario);
     choose_oddities(scenario);
+    choose_lost_directories(scenario);
     choose_audits(scenario);
     choose_residency(scenario);
     choose_mesh(scenario);

@@ -52,6 +52,7 @@ enum {
     X(DRAIN_SERVER, "servers drained")                                                             \
     X(CRASH_COORDINATOR, "coordinators crashed")                                                   \
     X(SUCCESSOR, "second coordinators at once")                                                    \
+    X(OLD_STORE, "coordinators crashed, their directories from a backup")                          \
     X(ASK_CUT, "cuts asked for")                                                                   \
     X(STOP_RUN, "runs stopped")                                                                    \
     X(DAMAGE_CUT, "newest checkpoints damaged")                                                    \
@@ -101,9 +102,11 @@ enum state { SIM_STATES(SIM_STATE_ENUM) STATE_COUNT };
     X(CUT, FAULT_ASK_CUT, "ask cut")                                                               \
     X(STOP, FAULT_STOP_RUN, "stop")                                                                \
     X(CRASH, FAULT_CRASH_SERVER, "crash")                                                          \
+    X(LOSE_DIR, FAULT_LOSE_DIR, "dir lost")                                                        \
     X(LINK, FAULT_BREAK_LINK, "break")                                                             \
     X(COORDINATOR, FAULT_CRASH_COORDINATOR, "c crash")                                             \
-    X(SUCCESSOR, FAULT_SUCCESSOR, "c second")
+    X(SUCCESSOR, FAULT_SUCCESSOR, "c second")                                                      \
+    X(OLD_STORE, FAULT_OLD_STORE, "c backup")
 
 #define SIM_MEETING_ENUM(name, fault, text) MEETING_##name,
 enum meeting_event { SIM_MEETING_EVENTS(SIM_MEETING_ENUM) MEETING_COUNT };

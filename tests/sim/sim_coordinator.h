@@ -12,7 +12,8 @@ enum { SIM_COORDINATORS = 2, SIM_CUTS_MAX = 4 };
 /* The store that coordinators share and that survives them: written as a whole or not at all, and
  * only by the coordinator of the newest term (P7). */
 struct sim_store {
-    uint64_t term;             /* the highest taken */
+    uint64_t term;             /* the highest taken that it knows of */
+    bool restored;             /* from a backup, since it gave a term */
     const struct life *writer; /* its transaction is open; NULL: nobody's is */
     struct coordinator_past past;
     uint32_t cut_count; /* that are remembered, the newest first */

@@ -11,7 +11,7 @@ struct store {
     struct machine place; /* of the daemon that has it open */
 };
 
-enum { RUN = 1, SAMPLES = 1000, BOOT_BITS = 48 /* as store_sqlite.c */ };
+enum { RUN = 1, SAMPLES = 1000, BOOT_BITS = 48, TERM_STEP_BITS = 10 /* as store_sqlite.c */ };
 
 enum err store_open_sqlite(const char *path, struct store **ret_store, struct reason *reason)
 {
@@ -89,6 +89,14 @@ enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason 
     return ERR_OK;
 }
 
+/* The real store's are all random. */
+static uint64_t next_step(struct sim *sim)
+{
+    bool restored = sim->store.restored && sim->options.mutation != MUTATE_TERM_AGAIN;
+    sim->store.restored = false;
+    return restored ? 1 + sim_below(sim, UINT64_C(1) << TERM_STEP_BITS) : 1;
+}
+
 enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason *reason)
 {
     struct sim_coordinator *coordinator = &world.sim->coordinators[store->place.index];
@@ -97,7 +105,8 @@ enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason 
         return ERR_OK;
     TRY(begin(reason));
     TRY(has_room(reason));
-    coordinator->term = ++world.sim->store.term;
+    world.sim->store.term += next_step(world.sim);
+    coordinator->term = world.sim->store.term;
     sim_trace(world.sim, "c%u has term %llu", coordinator->index,
               (unsigned long long)coordinator->term);
     story_tell(world.sim, "c%u starts as the coordinator of term %llu", coordinator->index,

@@ -153,6 +153,30 @@ TEST_F(p9_rows_that_are_not_on_disk_keep_their_cut_from_being_recorded, record)
     f->record.steps.file.ops = &file_ops_real;
 }
 
+TEST_F(rows_that_a_full_disk_does_not_take_are_lost_beyond_a_limit_alone, record)
+{
+    struct file_ops ops = file_ops_real;
+    open_at(f, 0);
+    f->record.steps.file.ops = &ops;
+    f->record.late_rows_max = 8192;
+    ops.write = full_write;
+    uint64_t i = 0;
+    for (; f->record.lines.bytes + 1024 < f->record.late_rows_max; i++)
+        step(f, i);
+    record_flush(&f->record);
+    assert_false(f->record.rows_lost);
+    ops.write = file_ops_real.write;
+    record_flush(&f->record);
+    assert_int_equal(rows(f), i);
+    ops.write = full_write;
+    for (uint64_t k = 0; k < 2 * i; k++)
+        step(f, i + k);
+    record_flush(&f->record);
+    assert_true(f->record.rows_lost);
+    assert_int_equal(f->record.lines.bytes, 0);
+    f->record.steps.file.ops = &file_ops_real;
+}
+
 TEST_F(a_continued_run_goes_on_behind_its_cut, record)
 {
     open_at(f, 0);

@@ -37,9 +37,45 @@ TEST_F(the_second_push_of_an_audited_ticket_is_no_duplicate, shard)
     assert_int_equal(shard_statistics(f->shard).audited, 5);
 }
 
+static enum err push_of_ticket(struct shard_fixture *f, struct node granted, uint32_t tickets,
+                               struct node node)
+{
+    const struct ticket ticket[2] = {{.node = granted}, {.node = granted}};
+    struct message m;
+    message_all(f, &m, 0, node);
+    m.push.tickets = ticket;
+    m.push.ticket_count = tickets;
+    return send(f, ALICE, &m).code;
+}
+
+/* The second worker's sum would have no other to be compared with. */
+TEST_F(in_an_audited_run_a_ticket_is_pushed_whole, shard, .later = true)
+{
+    const struct node pair = {1, 0}, slot = {0, 0}, all = {2, 0};
+    f->config.audited = true;
+    start(f);
+    assert_int_equal(push_of_ticket(f, pair, 1, slot), ERR_NO_GRANT);
+    assert_int_equal(push_of_ticket(f, pair, 1, all), ERR_NO_GRANT);
+    assert_int_equal(push_of_ticket(f, pair, 1, (struct node){1, 1}), ERR_NO_GRANT);
+    assert_int_equal(push_of_ticket(f, pair, 2, pair), ERR_NO_GRANT);
+    assert_int_equal(push_of_ticket(f, pair, 1, pair), ERR_OK);
+}
+
+TEST_F(in_an_audited_run_of_chimera_a_ticket_is_pushed_in_halves, shard, .later = true)
+{
+    const struct node pair = {1, 0}, first = {0, 0}, second = {0, 1};
+    f->config.audited = true;
+    f->config.halves = true;
+    start(f);
+    assert_int_equal(push_of_ticket(f, pair, 1, pair), ERR_NO_GRANT);
+    assert_int_equal(push_of_ticket(f, (struct node){2, 0}, 1, first), ERR_NO_GRANT);
+    assert_int_equal(push_of_ticket(f, pair, 1, first), ERR_OK);
+    assert_int_equal(push_of_ticket(f, pair, 1, second), ERR_OK);
+}
+
 TEST(in_an_audited_run_each_name_keeps_its_place)
 {
-    enum { SLOTS_MANY = 256 };
+    enum { SLOTS_MANY = SPEC_AUDITED_SLOTS_MAX };
     static struct name list[2 * NAMES_AUDITED_PLACES_MAX];
     struct names names = {.steps = 2,
                           .places = names_places(SLOTS_MANY, true),

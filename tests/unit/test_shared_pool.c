@@ -5,6 +5,7 @@
 #include "common/shared/shared_pool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -136,6 +137,30 @@ TEST_F(memory_that_can_shrink_is_not_mapped, pool)
     assert_int_equal(shared_pool_map(file, &there, &f->reason), ERR_MALFORMED);
     assert_string_equal(f->reason.text, "memory for payloads that can shrink");
     close(file);
+}
+
+/* Reading a huge page that the kernel has not would end the reader by a signal. */
+TEST_F(memory_of_huge_pages_is_not_mapped, pool)
+{
+    struct slice there;
+    int file = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    if (file < 0)
+        skip(); /* a kernel without huge pages */
+    assert_int_equal(ftruncate(file, 1 << 30), 0);
+    assert_int_equal(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    assert_int_equal(shared_pool_map(file, &there, &f->reason), ERR_MALFORMED);
+    assert_string_equal(f->reason.text, "memory for payloads that is no ordinary memory");
+    close(file);
+}
+
+TEST_F(a_file_is_not_mapped, pool)
+{
+    struct slice there;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), 4096), 0);
+    assert_int_equal(shared_pool_map(fileno(file), &there, &f->reason), ERR_MALFORMED);
+    fclose(file);
 }
 
 /* ---- loans ---- */

@@ -325,6 +325,12 @@ TEST(every_refusal_of_a_setting_names_it)
          "other bits there"},
         {"train: {audit_rewind: true}\nnumerics: any",
          "train.audit_rewind must be false with numerics any: workers may bring different bits"},
+        {"train: {audit: 0.01, slots: 1025}",
+         "train.audit (0.01) must be 0 with more than 1024 train.slots (1025): servers remember no "
+         "more nodes of a step"},
+        {"train: {audit: 0.01}\nmesh: {program: my.csv, stage: 2, rows: \"0F0;1F0\"}",
+         "train.audit (0.01) must be 0 with mesh.program, where a place may push parts of its "
+         "ticket"},
         {"train: {audit: 0.01}\nnumerics: any",
          "train.audit (0.01) must be 0 with numerics any: workers may bring different bits"},
         {"train: {precision: fp16}", "train.precision must be one of fp32, bf16, not \"fp16\""},
