@@ -31,7 +31,7 @@
     X(NOT_COORDINATOR, RETRY, "this server is not the coordinator")                                \
     X(NOT_FOUND, REJECT, "no such thing")                                                          \
     X(EXISTS, REJECT, "already there")                                                             \
-    X(DENIED, STOP, "certificate's role may not do this")                                          \
+    X(DENIED, STOP, "not permitted")                                                               \
     X(UNTRUSTED, STOP, "certificate is missing, expired or of another CA")                         \
     X(WIRE_VERSION, STOP, "peer speaks another wire version")                                      \
     X(FINGERPRINT, STOP, "this machine computes other bits than the run")                          \

@@ -59,6 +59,17 @@ size_t utf8_plain_length(struct slice text)
     return length > 0 && is_plain(decode(text.data, length)) ? length : 0;
 }
 
+void utf8_make_plain(char *text)
+{
+    size_t bytes = strlen(text);
+    for (size_t at = 0; at < bytes;) {
+        size_t length = utf8_plain_length((struct slice){(const uint8_t *)text + at, bytes - at});
+        if (length == 0)
+            text[at] = '?';
+        at += length > 0 ? length : 1;
+    }
+}
+
 bool utf8_is_word(const char *text)
 {
     size_t bytes = strlen(text), at = 0, length = 1;

@@ -12,6 +12,8 @@ size_t utf8_length(struct slice text);
  * line and paragraph separators, and those that turn the direction of what follows (Unicode
  * standard annex 9: U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069). */
 size_t utf8_plain_length(struct slice text);
+/* Puts a question mark in the place of each byte of what may not be shown inside a line. */
+void utf8_make_plain(char *text);
 /* Whether all of it is plain, without quote, backslash, space and equals sign, and not empty: what
  * stands unquoted in a log line, the name of a server or worker. */
 bool utf8_is_word(const char *text);

@@ -84,6 +84,7 @@ struct server {
     bool ready, stopping;
     uint64_t drained_by_ns;     /* stopping: its chunks are awaited elsewhere until then; 0: not */
     struct tls_identity shown;  /* the newest certificate's names and times */
+    int64_t warned_s;           /* of its end; 0: never */
     struct tls_revoked revoked; /* the list, as connections obey it (rpc/grpc/accept.c) */
     bool revoked_unread;        /* … and that it cannot be read now has been reported */
     uint64_t status_ns, alive_ns, certificate_ns, revoked_ns; /* when each is due */
@@ -455,23 +456,18 @@ static void tell_systemd(struct server *server, uint64_t now_ns)
                                                    : "connecting to the coordinator");
 }
 
-/* Once a day, from a week before the end of the certificate that lies there then. */
 static void watch_certificate(struct server *server, uint64_t now_ns)
 {
-    enum { DAY_MS = 86400000, HOUR_MS = 3600000 };
+    enum { HOUR_MS = 3600000 };
     int64_t now_s = (int64_t)time_wall_s();
-    scoped(tls_identity_release) struct tls_identity renewed = {0};
     struct reason soon;
     if (server->settings->insecure || now_ns < server->certificate_ns)
         return;
-    if (tls_identity_renewed(&server->shown, now_s, &renewed))
-        server->shown = tls_identity_names(&renewed);
-    if (server->control != NULL)
-        control_certificate(server->control, server->shown.not_after_s);
-    bool ends = tls_identity_ends_soon(&server->shown, now_s, &soon);
-    if (ends)
+    if (tls_identity_watch(&server->shown, now_s, &server->warned_s, &soon))
         log_warning(&server->logger, "certificate ends soon", log_text("reason", soon.text));
-    server->certificate_ns = time_after_ms(now_ns, ends ? DAY_MS : HOUR_MS);
+    if (server->control != NULL)
+        control_certificate(server->control, server->shown.not_after_s, now_s);
+    server->certificate_ns = time_after_ms(now_ns, HOUR_MS);
 }
 
 /* Each new list of revoked certificates, and one that cannot be read, once. */

@@ -1,6 +1,9 @@
 #include "worker/boundary_sums.h"
 
 #include "common/check.h"
+#include "common/model/pipeline.h"
+
+_Static_assert(2 * PIPELINE_BOUNDARIES_MAX == WIRE_BOUNDARIES_MAX, "a boundary has two ways");
 
 static bool same_boundary(const struct boundary_sum *a, const struct boundary_sum *b)
 {
@@ -16,6 +19,6 @@ void boundary_sums_add(struct boundary_sums *sums, const struct boundary_sum *va
         sums->list[i].sum += value->sum;
         return;
     }
-    check(sums->count < WIRE_BOUNDARIES_MAX); /* at most eight runs of units, two sides, two ways */
+    check(sums->count < WIRE_BOUNDARIES_MAX); /* rows_judge() */
     sums->list[sums->count++] = *value;
 }

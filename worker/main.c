@@ -144,9 +144,6 @@ static enum err run(struct settings *settings, struct reason *reason)
     if (!settings->insecure)
         TRY(tls_identity_read(settings->certs, TLS_ROLE_WORKER, (int64_t)time_wall_s(), &identity,
                               reason));
-    struct reason soon;
-    if (!settings->insecure && tls_identity_ends_soon(&identity, (int64_t)time_wall_s(), &soon))
-        log_warning(&logger, "certificate ends soon", log_text("reason", soon.text));
     if (settings->backend == KERNELS_CUDA)
         devices_take((struct devices_range){settings->device, settings->devices});
     rpc_process_init(logger.level >= LOG_LEVEL_DEBUG);

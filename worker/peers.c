@@ -1,6 +1,7 @@
 /* What the worker calls; both ways of a value's bytes. */
 #include "worker/peers.h"
 
+#include "common/program/values.h"
 #include "common/shared/shared_pool.h"
 #include "worker/peers_core.h"
 
@@ -11,6 +12,8 @@ enum {
     MESSAGE_SLACK_BYTES = 64,
     RUN_BYTES = 8 << 10, /* is in the smallest cache between the copy and the digest */
 };
+
+_Static_assert(VALUES_BYTES_MAX == WIRE_VALUE_BYTES_MAX, "what is judged well passes");
 
 void peers_settings(struct rpc_settings *settings)
 {

@@ -4,6 +4,7 @@
 #include "common/model/pieces.h"
 #include "common/program/rows.h"
 #include "common/program/spec_file.h"
+#include "common/program/values.h"
 #include "common/scoped.h"
 #include "worker/stream.h"
 
@@ -93,7 +94,9 @@ static enum err generate(const struct planned_options *options, struct planned *
     uint32_t of_slot =
         options->microbatches > 0 ? options->microbatches : train->slot_samples / train->microbatch;
     const struct mesh_node node = {planned->slots, of_slot};
-    return mesh_training(&planned->mesh, &planned->model, node, &planned->program, reason);
+    const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, node);
+    TRY(mesh_training(&planned->mesh, &planned->model, node, &planned->program, reason));
+    return values_judge(&shape, &planned->spec, &planned->model, reason);
 }
 
 static bool computes_alone(const struct program *program)

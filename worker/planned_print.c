@@ -180,6 +180,16 @@ static void print_place(const struct planned *planned, uint32_t place)
             planned->ranks > 1 ? ", of each member" : "");
 }
 
+static void print_waits(const struct planned_options *options, const struct planned *planned)
+{
+    const struct mesh_node node = {planned->slots,
+                                   planned->program.microbatches / planned->program.slots};
+    const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, node);
+    struct reason why;
+    if (options->read == NULL && pipeline_waits(&shape, &planned->spec, &why))
+        fprintf(stderr, "%s\n", why.text);
+}
+
 /* The program on stdout, what it costs on stderr. */
 enum err planned_print_text(const struct planned_options *options, const struct planned *planned)
 {
@@ -195,6 +205,7 @@ enum err planned_print_text(const struct planned_options *options, const struct 
         fprintf(stderr, "without a flush: a step takes %g%s, %g if no place waited\n",
                 planned_in_words(options, planned->step), options->uniform ? "" : " s",
                 planned_in_words(options, planned->step_ideal));
+    print_waits(options, planned);
     for (uint32_t p = 0; p < planned->program.places_count; p++)
         print_place(planned, p);
     return ERR_OK;

@@ -666,6 +666,9 @@ enum err worker_run(const struct worker_config *config, struct reason *reason)
         return err;
     }
     watch_notices(&worker, &watch);
+    if (config->identity != NULL)
+        worker.shown = tls_identity_names(config->identity);
+    worker_link_warn(&worker);
     err = open_channel(&worker);
     if (err == ERR_OK)
         err = attach(&worker);

@@ -152,7 +152,9 @@ struct worker {
     struct proof secret;   /* its own */
     uint32_t heartbeat_ms;
     uint64_t heartbeat_at_ms;
-    uint64_t renew_at_ms; /* when it looks for a renewed certificate */
+    uint64_t renew_at_ms;      /* when it looks for a renewed certificate */
+    struct tls_identity shown; /* the newest one's names and times */
+    int64_t warned_s;          /* of its end; 0: never */
     struct worker_link member_link;
     uint32_t link_count;
     struct worker_link *links; /* one a server */

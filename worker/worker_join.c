@@ -109,6 +109,7 @@ static enum err join(struct worker *worker)
         return ERR_OK;
     }
     TRY(chunk_servers(&worker->run.model, &description, &servers, &worker->failure));
+    TRY(worker_places_may_join(worker));
     TRY(worker_call_join(worker, &reply));
     worker_links_free(worker);
     worker_call_forget(worker);

@@ -140,9 +140,18 @@ void worker_link_heartbeat(struct worker *worker)
         ignore(rpc_stream_send(worker->member_link.stream, RPC_URGENT, &report, NULL, 0));
 }
 
+void worker_link_warn(struct worker *worker)
+{
+    struct reason soon;
+    if (worker->config->identity != NULL &&
+        tls_identity_watch(&worker->shown, (int64_t)time_wall_s(), &worker->warned_s, &soon))
+        log_warning(worker->config->logger, "certificate ends soon", log_text("reason", soon.text));
+}
+
 void worker_link_renew(struct worker *worker)
 {
     worker->renew_at_ms = worker_now_ms() + RENEW_MS;
+    worker_link_warn(worker);
     if (!rpc_channel_renew(worker->channel))
         return;
     log_info(worker->config->logger, "certificate renewed", log_text("next", "join anew"));

@@ -13,6 +13,8 @@ void worker_link_heartbeat(struct worker *worker);
 /* Looks for a renewed certificate. With one it is no member any more, and its next join shows it:
  * neighbours of a mesh take nobody with another certificate than the one of that member's join. */
 void worker_link_renew(struct worker *worker);
+/* Warns once a day of a certificate that ends within a week. */
+void worker_link_warn(struct worker *worker);
 /* Gives the stream up, if there is one. */
 void worker_link_close(struct worker_link *link);
 

@@ -1,5 +1,6 @@
 #include "worker/worker_places.h"
 
+#include "common/time.h"
 #include "worker/worker_compute.h"
 
 enum { PEER_ANSWER_MS = 5000 /* keepalive finds a vanished machine within 9 s */ };
@@ -48,6 +49,14 @@ enum err worker_places_open(struct worker *worker)
     TRY(peers_new(&options, &worker->peers, &worker->failure));
     log_address(worker);
     return ERR_OK;
+}
+
+enum err worker_places_may_join(struct worker *worker)
+{
+    const struct tls_identity *identity = worker->config->identity;
+    if (worker->peers == NULL || identity == NULL)
+        return ERR_OK;
+    return tls_identity_serves(identity, (int64_t)time_wall_s(), &worker->failure);
 }
 
 /* Whoever said at its join that others can reach it is granted places, nobody else. */

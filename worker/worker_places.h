@@ -8,6 +8,9 @@
 /* Listens, when the run has stages. Without an address it logs what that means. The errors of
  * peers_new(). */
 enum err worker_places_open(struct worker *worker) MUST_USE;
+/* Before each join: the certificate may be another one. ERR_UNTRUSTED: others could not ask this
+ * worker. */
+enum err worker_places_may_join(struct worker *worker) MUST_USE;
 /* GENERATION, KEEP, LEASE, PLACES. */
 void worker_places_carry_out(struct worker *worker, const struct agent_effect *effect);
 

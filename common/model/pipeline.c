@@ -82,6 +82,34 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
     return ERR_OK;
 }
 
+static uint32_t quotient_up(uint32_t number, uint32_t divisor)
+{
+    return (number + divisor - 1) / divisor;
+}
+
+bool pipeline_waits(const struct schedule_shape *shape, const struct spec *spec,
+                    struct reason *ret_sentence)
+{
+    const uint32_t most = SPEC_PLACE_LEASES_MAX - 1, delay = spec_place_leases(spec) - 1;
+    uint32_t behind = shape->places * shape->runs - 1, microbatches = shape->microbatches;
+    uint32_t enough = quotient_up(behind, microbatches);
+    if (delay == 0 || delay >= enough)
+        return false;
+    char need[128];
+    snprintf(need, sizeof need, "%u stages%s with %u microbatch%s a ticket", shape->places,
+             shape->runs > 1 ? " of several runs" : "", microbatches,
+             microbatches == 1 ? "" : "es");
+    if (enough <= most)
+        snprintf(ret_sentence->text, sizeof ret_sentence->text,
+                 "%s wait between steps: a delay of %u would do", need, enough);
+    else
+        snprintf(ret_sentence->text, sizeof ret_sentence->text,
+                 "%s wait between steps, since a worker shares at most %d tickets, whatever the "
+                 "delay: %u microbatches a ticket and a delay of %u would do",
+                 need, SPEC_PLACE_LEASES_MAX, quotient_up(behind, most), most);
+    return true;
+}
+
 enum err pipeline_runs_new(uint32_t count, struct pipeline_runs *ret_runs)
 {
     uint32_t *cuts = calloc(2 * (size_t)count + 1, sizeof *cuts);

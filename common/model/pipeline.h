@@ -13,6 +13,8 @@
 enum {
     PROGRAM_MICROBATCHES_MAX = 65536,
     PROGRAM_ROWS_MAX = 1 << 20, /* of all places */
+    PIPELINE_BOUNDARIES_MAX =
+        16, /* of a place: over which it hands values to others, or gets them */
 };
 
 struct schedule_shape {
@@ -46,6 +48,12 @@ struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, ui
 /* Whether there is such a program. ERR_INVALID: one sentence, with the nearest setting that works
  * where there is one. */
 enum err schedule_judge(const struct schedule_shape *shape, struct reason *reason) MUST_USE;
+
+/* Whether places wait between leases although the run has a delay: d leases behind the first one are
+ * to have as many microbatches as runs of units are behind the first, d · M >= P − 1, and a member
+ * shares SPEC_PLACE_LEASES_MAX of them at most. Then *ret_sentence says what would do. */
+bool pipeline_waits(const struct schedule_shape *shape, const struct spec *spec,
+                    struct reason *ret_sentence);
 
 /* Whether the place has the unit, in some run. */
 bool schedule_has(const struct schedule_shape *shape, const struct pipeline_runs *runs,

@@ -113,10 +113,63 @@ static enum err read_rows(const struct schedule_shape *shape, struct program *re
     return ERR_OK;
 }
 
+/* Acts of the stage and microbatch, a bit each, in the place that has any of the stage; UINT32_MAX: none
+ * has. */
+static uint32_t acts_of(const struct program *stages, uint32_t stage, uint32_t microbatch,
+                        uint32_t *ret_place)
+{
+    uint32_t acts = 0;
+    *ret_place = UINT32_MAX;
+    for (uint32_t p = 0; p < stages->places_count; p++)
+        for (uint32_t i = 0; i < stages->places[p].rows_count; i++) {
+            struct program_row row = stages->places[p].rows[i];
+            if (row.unit != stage)
+                continue;
+            *ret_place = p;
+            acts |= row.microbatch == microbatch ? 1u << row.act : 0;
+        }
+    return acts;
+}
+
+/* ACT_COUNT: none. */
+static enum act lacking(uint32_t acts)
+{
+    bool halves = acts & (1u << ACT_I | 1u << ACT_W);
+    if (!(acts & 1u << ACT_F))
+        return ACT_F;
+    if (halves && !(acts & 1u << ACT_I))
+        return ACT_I;
+    if (halves && !(acts & 1u << ACT_W))
+        return ACT_W;
+    return halves || acts & 1u << ACT_B ? ACT_COUNT : ACT_B;
+}
+
+/* Of the stages' acts the first that there is not. */
+static enum err refuse_lacking(const struct schedule_shape *shape, const struct program *stages,
+                               struct reason *reason)
+{
+    for (uint32_t stage = 0; stage < stages->units; stage++)
+        for (uint32_t microbatch = 0; microbatch < stages->microbatches; microbatch++) {
+            uint32_t place;
+            enum act act = lacking(acts_of(stages, stage, microbatch, &place));
+            struct program_row row = {.act = act, .unit = stage, .microbatch = microbatch};
+            if (place == UINT32_MAX)
+                return reason_set(reason, ERR_INVALID, "%.200s has no acts of unit %u",
+                                  shape->program, stage);
+            if (act != ACT_COUNT)
+                return reason_set(reason, ERR_INVALID,
+                                  "%.200s place %u ends after row %u without %s", shape->program,
+                                  place, stages->places[place].rows_count,
+                                  program_row_text(stages, row).text);
+        }
+    check_unreachable("whose acts are all there has two rows a cell");
+}
+
+/* Each stage has two acts of a microbatch, or three. */
 static enum err judge_size(const struct schedule_shape *shape, const struct program *stages,
                            struct reason *reason)
 {
-    uint64_t rows = count_rows(stages), cells = (uint64_t)stages->units * stages->microbatches;
+    uint64_t cells = (uint64_t)stages->units * stages->microbatches;
     if (stages->places_count != shape->places)
         return reason_set(reason, ERR_INVALID, "%.200s has %u place%s, and the mesh %u",
                           shape->program, stages->places_count, plural(stages->places_count),
@@ -125,14 +178,7 @@ static enum err judge_size(const struct schedule_shape *shape, const struct prog
         return reason_set(reason, ERR_INVALID,
                           "%.200s names %u stages, and the model has %u unit%s to give to them",
                           shape->program, stages->units, shape->units, plural(shape->units));
-    if (2 * cells > rows)
-        return reason_set(reason, ERR_INVALID,
-                          "%.200s has %" PRIu64
-                          " row%s, too few for a forward and a backward of %u "
-                          "stage%s and %u microbatch%s",
-                          shape->program, rows, plural(rows), stages->units, plural(stages->units),
-                          stages->microbatches, stages->microbatches == 1 ? "" : "es");
-    return ERR_OK;
+    return 2 * cells > count_rows(stages) ? refuse_lacking(shape, stages, reason) : ERR_OK;
 }
 
 /* The file's microbatches are whole slots, and nodes are whole repetitions of it. */
@@ -177,6 +223,25 @@ static enum err find_places(const struct schedule_shape *shape, const struct pro
     return ERR_OK;
 }
 
+static enum err judge_boundaries(const struct schedule_shape *shape, uint32_t stages,
+                                 const uint32_t *places, struct reason *reason)
+{
+    for (uint32_t place = 0; place < shape->places; place++) {
+        uint32_t boundaries = 0;
+        for (uint32_t stage = 1; stage < stages; stage++) {
+            bool passes = places[stage - 1] != places[stage];
+            boundaries += passes && (places[stage - 1] == place || places[stage] == place);
+        }
+        if (boundaries > PIPELINE_BOUNDARIES_MAX)
+            return reason_set(
+                reason, ERR_INVALID,
+                "%.200s place %u has %u boundaries with other places, and a place may have "
+                "%d: fewer stages, or more places, would do",
+                shape->program, place, boundaries, PIPELINE_BOUNDARIES_MAX);
+    }
+    return ERR_OK;
+}
+
 static enum err judge_places(const struct schedule_shape *shape, const struct program *stages,
                              struct reason *reason)
 {
@@ -204,7 +269,7 @@ static enum err judge_places(const struct schedule_shape *shape, const struct pr
             "%.200s place %u computes unit %u, the last one, which the last place does: "
             "another order of the lines would do",
             shape->program, places[stages->units - 1], stages->units - 1);
-    return ERR_OK;
+    return judge_boundaries(shape, stages->units, places, reason);
 }
 
 enum err rows_judge(const struct schedule_shape *shape, struct reason *reason)

@@ -15,6 +15,7 @@
 
 /* HTTP/2 and TLS around what is delivered: 31 bytes for 16 KiB, a message's or a call's headers. */
 enum { FRAMES_SHIFT = 7, HEADERS_BYTES = 256 };
+enum { CONNECTIONS_MAX = 65536, HALF_OPEN_MAX = 1024 /* 22 KiB of memory each */ };
 /* Pings, which belong to no call. */
 enum { PING_BYTES_S = 64 };
 #define SECOND_NS 1000000000u
@@ -50,6 +51,23 @@ struct accepted {
     uint64_t resets_since_ns;      /* of the connection's polling thread */
     uint32_t resets;
 };
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+void accepted_limits_files(struct accepted_limits *limits, uint32_t file_max,
+                           uint32_t certificate_max)
+{
+    uint32_t connections = least(file_max / 2, CONNECTIONS_MAX);
+    uint32_t half_open = least(connections / 4, HALF_OPEN_MAX);
+    limits->connections_max = connections;
+    limits->half_open_max = half_open;
+    limits->half_open_host_max = half_open - half_open / 4;
+    limits->workers_max = connections - half_open - connections / 8;
+    limits->certificate_max = least(connections / 2, certificate_max);
+}
 
 enum err accepted_table_new(const struct accepted_limits *limits, struct accepted_table **ret_table)
 {
@@ -247,15 +265,24 @@ struct accepted *accepted_add(struct accepted_table *table, const struct sockadd
     return NULL;
 }
 
-static uint32_t with_certificate_locked(const struct accepted_table *table, uint64_t certificate)
+static bool has_places_kept(enum tls_role role)
 {
-    uint32_t count = 0;
+    return role == TLS_ROLE_SERVER || role == TLS_ROLE_OPERATOR;
+}
+
+/* Whether one more peer that proves itself may stay. */
+static bool has_room_locked(const struct accepted_table *table, const struct tls_peer *peer)
+{
+    uint32_t with_certificate = 0, workers = 0;
     for (const struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
         const struct accepted *accepted = RING_ITEM(link, struct accepted, all);
-        count += accepted->proved && !accepted->closing &&
-                 atomic_load(&accepted->certificate) == certificate;
+        if (!accepted->proved || accepted->closing)
+            continue;
+        with_certificate += atomic_load(&accepted->certificate) == peer->certificate;
+        workers += !has_places_kept(accepted->role);
     }
-    return count;
+    return with_certificate < table->limits.certificate_max &&
+           (has_places_kept(peer->holder.role) || workers < table->limits.workers_max);
 }
 
 static bool is_revoked_locked(const struct accepted_table *table, uint64_t certificate)
@@ -303,8 +330,7 @@ void accepted_proved(struct accepted *accepted, const struct tls_peer *peer)
     struct accepted_table *table = accepted->table;
     thread_lock(&table->lock);
     end_half_open_locked(accepted);
-    bool room = with_certificate_locked(table, peer->certificate) < table->limits.certificate_max &&
-                !is_revoked_locked(table, peer->certificate);
+    bool room = has_room_locked(table, peer) && !is_revoked_locked(table, peer->certificate);
     atomic_store(&accepted->certificate, peer->certificate);
     accepted->role = peer->holder.role;
     accepted->ends_s = peer->ends_s;

@@ -3,7 +3,8 @@
  * A connection is half open until its peer has proved its certificate. Anybody may open one, so
  * there are few places for them, most of them open to one host, and who comes last takes the place
  * of who came first: an honest peer shakes hands in milliseconds, before a flood has pushed it out.
- * From then on a connection counts against its certificate.
+ * From then on a connection counts against its certificate, of which none may have more than half of
+ * all places, and against its role: some places are left for servers and operators.
  *
  * The transport reports how many bytes came, and its calls which of them were delivered. What is
  * left is what a peer makes the process keep without finishing it: messages, headers. Each role has
@@ -25,11 +26,17 @@ struct accepted_table;
 struct accepted_limits {
     uint32_t connections_max;
     uint32_t half_open_max, half_open_host_max;
+    uint32_t workers_max;                    /* connections of others than servers and operators */
     uint32_t certificate_max;                /* connections with one certificate */
     uint64_t unfinished_bytes_max;           /* of all connections */
     uint64_t role_bytes_max[TLS_ROLE_COUNT]; /* unfinished, of one connection */
     uint32_t resets_max;                     /* calls that one connection gives up within 10 s */
 };
+
+/* So many connections as a process may have that may open `file_max` files for them, two for each,
+ * and wants `certificate_max` with one certificate at most. */
+void accepted_limits_files(struct accepted_limits *limits, uint32_t file_max,
+                           uint32_t certificate_max);
 
 enum err accepted_table_new(const struct accepted_limits *limits,
                             struct accepted_table **ret_table) MUST_USE;

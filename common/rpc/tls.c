@@ -347,6 +347,15 @@ bool tls_ends_soon(int64_t ends_s, int64_t now_s)
     return ends_s != 0 && ends_s - now_s <= (int64_t)WARNING_DAYS * DAY_S;
 }
 
+bool tls_warning_is_due(int64_t ends_s, int64_t now_s, int64_t *warned_s)
+{
+    bool today = *warned_s != 0 && now_s >= *warned_s && now_s - *warned_s < DAY_S;
+    if (today || !tls_ends_soon(ends_s, now_s))
+        return false;
+    *warned_s = now_s;
+    return true;
+}
+
 bool tls_identity_ends_soon(const struct tls_identity *identity, int64_t now_s,
                             struct reason *ret_sentence)
 {
@@ -422,6 +431,29 @@ enum err tls_identity_check(struct tls_identity *identity, const struct tls_expe
     identity->not_before_s = validity.from_s;
     identity->not_after_s = validity.to_s;
     return ERR_OK;
+}
+
+enum err tls_identity_serves(const struct tls_identity *identity, int64_t now_s,
+                             struct reason *reason)
+{
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    scoped(chain_release) struct chain chain = {0};
+    const char *path = identity->path, *lacks;
+    bool newer = tls_identity_renewed(identity, now_s, &renewed);
+    const struct buf *certificate = newer ? &renewed.certificate : &identity->certificate;
+    TRY(chain_parse(buf_slice(certificate), path, &chain, reason));
+    if (X509_check_purpose(chain.certificates[0], X509_PURPOSE_SSL_SERVER, 0) != 1)
+        lacks = "is for clients only";
+    else if (X509_check_host(chain.certificates[0], TLS_WORKER_HOST, 0,
+                             X509_CHECK_FLAG_NEVER_CHECK_SUBJECT, NULL) != 1)
+        lacks = "does not name " TLS_WORKER_HOST;
+    else
+        return ERR_OK;
+    ERR_clear_error();
+    return reason_set(
+        reason, ERR_UNTRUSTED,
+        "%s: %s, so that no other worker can ask this one; make a new one (roost cert)", path,
+        lacks);
 }
 
 void tls_identity_release(struct tls_identity *identity)
@@ -764,6 +796,7 @@ enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revok
                            struct reason *reason)
 {
     uint32_t count = 0;
+    uint64_t certificates[TLS_REVOKED_MAX];
     const char *from = (const char *)text.data, *end = from + text.bytes;
     for (unsigned line = 1; from < end; line++) {
         const char *next = memchr(from, '\n', (size_t)(end - from));
@@ -773,9 +806,10 @@ enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revok
             return reason_set(
                 reason, ERR_UNTRUSTED, "%s: line %u %s (roost cert --revoke)", path, line,
                 certificate == 0 ? "begins with no certificate's number" : "is one too many");
-        ret_revoked->certificates[count++] = certificate;
+        certificates[count++] = certificate;
         from = next != NULL ? next + 1 : end;
     }
+    memcpy(ret_revoked->certificates, certificates, count * sizeof *certificates);
     ret_revoked->count = count;
     return ERR_OK;
 }

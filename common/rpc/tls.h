@@ -143,13 +143,26 @@ struct tls_expected {
 enum err tls_identity_check(struct tls_identity *identity, const struct tls_expected *expected,
                             struct reason *reason) MUST_USE;
 
-/* Whether the certificate ends within a week; *ret_sentence says when, and what to do. */
 bool tls_ends_soon(int64_t ends_s, int64_t now_s); /* within a week; 0: no certificate, never */
+/* Whether to warn of a certificate that ends then: within its last week, once a day. *warned_s: when
+ * that was last; 0: never. */
+bool tls_warning_is_due(int64_t ends_s, int64_t now_s, int64_t *warned_s);
+/* Whether the certificate ends within a week; *ret_sentence says when, and what to do. */
 bool tls_identity_ends_soon(const struct tls_identity *identity, int64_t now_s,
                             struct reason *ret_sentence);
+/* Whether to warn now of the certificate that lies where *shown was read from, whose names are in
+ * *shown afterwards. */
+bool tls_identity_watch(struct tls_identity *shown, int64_t now_s, int64_t *warned_s,
+                        struct reason *ret_sentence);
 /* ERR_UNTRUSTED when the certificate is not valid at `now_s`; `reason` names the file. */
 enum err tls_identity_valid(const struct tls_identity *identity, int64_t now_s,
                             struct reason *reason) MUST_USE;
+
+/* Whether workers take the certificate of a worker that they call: it is for servers, too, and names
+ * TLS_WORKER_HOST. What `identity` was read from may have been renewed: then the newer one is judged.
+ * ERR_UNTRUSTED: `reason` names the file and the remedy. */
+enum err tls_identity_serves(const struct tls_identity *identity, int64_t now_s,
+                             struct reason *reason) MUST_USE;
 
 /* A new CA for `cluster`, valid from five minutes before `now_s` for `valid_s` seconds: PEM. */
 enum err tls_ca_create(const char *cluster, int64_t now_s, int64_t valid_s,

@@ -143,6 +143,16 @@ bool tls_identity_renewed(const struct tls_identity *identity, int64_t now_s,
     return true;
 }
 
+bool tls_identity_watch(struct tls_identity *shown, int64_t now_s, int64_t *warned_s,
+                        struct reason *ret_sentence)
+{
+    scoped(tls_identity_release) struct tls_identity renewed = {0};
+    if (tls_identity_renewed(shown, now_s, &renewed))
+        *shown = tls_identity_names(&renewed);
+    return tls_warning_is_due(shown->not_after_s, now_s, warned_s) &&
+           tls_identity_ends_soon(shown, now_s, ret_sentence);
+}
+
 enum { REVOKED_BYTES_MAX = TLS_REVOKED_MAX * 160 };
 
 enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *ret_news,

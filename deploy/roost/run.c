@@ -103,14 +103,17 @@ static enum err follow(const struct client_options *options, struct client *clie
                                       : ERR_OK;
 }
 
-static enum err run(struct run_options *options, const struct watch_signals *signals,
-                    int *ret_exit_code, struct reason *reason)
+static enum err run(struct run_options *options, struct watch_signals *signals, int *ret_exit_code,
+                    struct reason *reason)
 {
     scoped(client_release) struct client client = {0};
     scoped(launch_release) struct launch launch = {0};
     TRY(launch_read(&options->launch, &launch, reason));
     TRY(client_open(&options->client, &client, reason));
+    watch_signals_set_ending(signals, "interrupted before the coordinator answered: `roost status` "
+                                      "says whether the run began");
     TRY(start(options, &client, &launch, reason));
+    watch_signals_set_ending(signals, NULL);
     if (options->detach)
         return ERR_OK;
     struct followed followed = {.sample_tokens = model_sample(&launch.spec.model).predictions,
@@ -137,13 +140,14 @@ static enum err describe(struct client *client, struct followed *followed, struc
     return ERR_OK;
 }
 
-static enum err watch(const struct arguments *arguments, const struct watch_signals *signals,
+static enum err watch(const struct arguments *arguments, struct watch_signals *signals,
                       int *ret_exit_code, struct reason *reason)
 {
     scoped(client_release) struct client client = {0};
     struct followed followed = {.json = arguments->json};
     TRY(client_open(&arguments->client, &client, reason));
     TRY(describe(&client, &followed, reason));
+    watch_signals_set_ending(signals, NULL);
     TRY(follow(&arguments->client, &client, &followed, signals, reason));
     *ret_exit_code = followed.exit_code;
     return ERR_OK;
@@ -181,7 +185,7 @@ int command_run(int argc, char **argv)
         return EXIT_USAGE;
     }
     int exit_code = EXIT_SUCCESS;
-    enum err err = watch_signals_start(&signals);
+    enum err err = watch_signals_start("interrupted before the run was started", &signals);
     if (err == ERR_OK) {
         err = run(&options, signals, &exit_code, &reason);
         watch_signals_free(signals);
@@ -201,7 +205,7 @@ int command_watch(int argc, char **argv)
     struct reason reason = {0};
     int exit_code = EXIT_SUCCESS;
     arguments_parse(&about, argc, argv, &arguments);
-    enum err err = watch_signals_start(&signals);
+    enum err err = watch_signals_start("interrupted before the coordinator answered", &signals);
     if (err == ERR_OK) {
         err = watch(&arguments, signals, &exit_code, &reason);
         watch_signals_free(signals);

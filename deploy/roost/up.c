@@ -74,10 +74,12 @@ struct up {
     struct children children;
     struct progress progress;
     struct churn churn;
-    uint64_t begun_ms; /* the run, and the churn; 0: not yet */
-    bool stopped;      /* the run is, before its end */
-    uint32_t begun;    /* workers: the lowest of so many have been started */
-    uint64_t joined;   /* workers, by the newest status; who comes again counts again */
+    uint64_t begun_ms;         /* the run, and the churn; 0: not yet */
+    bool stopped;              /* the run is, before its end */
+    struct tls_identity shown; /* the operator's certificate, without its texts */
+    int64_t renewed_s;         /* when new ones were tried; 0: not yet */
+    uint32_t begun;            /* workers: the lowest of so many have been started */
+    uint64_t joined;           /* workers, by the newest status; who comes again counts again */
     struct effort effort;
 };
 
@@ -376,20 +378,18 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
                          device,
                          "--devices",
                          devices,
-                         NULL,
-                         NULL,
+                         "--memory",
+                         memory,
                          NULL,
                          NULL,
                          NULL,
                          NULL,
                          NULL};
-    size_t count = 8;
+    size_t count = 10;
     const struct spec_mesh *mesh = &up->launch.spec.mesh;
     if (spec_mesh_is_shared(mesh) || mesh->program[0] != 0) { /* else nobody asks it */
         own[count++] = "--address";
         own[count++] = "127.0.0.1:0";
-        own[count++] = "--memory";
-        own[count++] = memory;
     }
     if (up->options->trace_out != NULL) {
         own[count++] = "--trace-out";
@@ -462,12 +462,33 @@ static enum err on_child_end(struct up *up, struct child *child, struct reason *
     return ERR_OK;
 }
 
+/* In the last week of the certificates, once a day until it is done: a run may last longer. Every
+ * process looks for newer ones, and its next connection takes them. */
+static void renew_certificates(struct up *up)
+{
+    scoped(tls_identity_release) struct tls_identity newer = {0};
+    struct reason reason = {0};
+    int64_t now_s = (int64_t)time_wall_s();
+    if (tls_identity_renewed(&up->shown, now_s, &newer))
+        up->shown = tls_identity_names(&newer);
+    if (!tls_warning_is_due(up->shown.not_after_s, now_s, &up->renewed_s))
+        return;
+    enum err err = make_certificates(up, &reason);
+    progress_clear(&up->progress);
+    if (err == ERR_OK)
+        fprintf(stderr, "certificates are renewed\n");
+    else
+        fprintf(stderr, "certificates end soon, and new ones cannot be made: %s: %s\n",
+                err_text(err), reason.text);
+}
+
 static enum err look_at_children(void *context, uint64_t look_ms, struct reason *reason)
 {
     struct up *up = context;
     struct child *ended;
     while ((ended = children_poll(&up->children, look_ms)) != NULL)
         TRY(on_child_end(up, ended, reason));
+    renew_certificates(up);
     if (up->begun_ms != 0)
         TRY(start_workers(up, reason));
     return churn(up, look_ms, reason);
@@ -637,6 +658,7 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     for (uint32_t i = 0; i < up->options->servers; i++)
         TRY(start_server(up, i, reason));
     TRY(open_client(up, &client, reason));
+    up->shown = tls_identity_names(&client.identity);
     TRY(start_run(up, &client, signals, reason));
     TRY(first_step_of(up, &client, &first_step, reason));
     up->begun_ms = now_ms();
@@ -670,7 +692,7 @@ static enum err up_run(const struct up_options *options, int *ret_interrupted,
     if (err == ERR_OK && churn_is_wanted(&options->churn))
         err = churn_open(&options->churn, options->workers, options->servers, &up->churn, reason);
     if (err == ERR_OK)
-        err = watch_signals_start(&signals);
+        err = watch_signals_start(NULL, &signals);
     if (err == ERR_OK) {
         up->progress = progress_new(model_sample(&up->launch.spec.model).predictions);
         err = train(up, signals, reason);

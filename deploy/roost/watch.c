@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 enum {
     LOOK_MS = 200,
@@ -23,12 +24,18 @@ struct watch_signals {
     struct thread_cond said;
     atomic_uint count;
     atomic_int first; /* number of the first one; 0: none yet */
+    _Atomic(const char *) ending;
 };
 
-static void count_signal(void *owner, int number)
+static void take_signal(void *owner, int number)
 {
     struct watch_signals *signals = owner;
+    const char *ending = atomic_load(&signals->ending);
     int none = 0;
+    if (ending != NULL) {
+        fprintf(stderr, "%s\n", ending);
+        _exit(EXIT_SIGNAL + number);
+    }
     atomic_compare_exchange_strong(&signals->first, &none, number);
     atomic_fetch_add(&signals->count, 1);
     thread_lock(&signals->mutex);
@@ -36,20 +43,26 @@ static void count_signal(void *owner, int number)
     thread_unlock(&signals->mutex);
 }
 
-enum err watch_signals_start(struct watch_signals **ret_signals)
+enum err watch_signals_start(const char *ending, struct watch_signals **ret_signals)
 {
     struct watch_signals *signals = calloc(1, sizeof *signals);
     if (signals == NULL)
         return ERR_NOMEM;
     thread_mutex_init(&signals->mutex);
     thread_cond_init(&signals->said);
-    enum err err = signals_start(&signals->signals, count_signal, signals);
+    atomic_init(&signals->ending, ending);
+    enum err err = signals_start(&signals->signals, take_signal, signals);
     if (err != ERR_OK) {
         free(signals);
         return err;
     }
     *ret_signals = signals;
     return ERR_OK;
+}
+
+void watch_signals_set_ending(struct watch_signals *signals, const char *ending)
+{
+    atomic_store(&signals->ending, ending);
 }
 
 void watch_signals_free(struct watch_signals *signals)

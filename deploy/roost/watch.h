@@ -7,9 +7,11 @@
 #include "deploy/roost/predict.h"
 #include "deploy/roost/progress.h"
 
-/* Ctrl-C, SIGTERM and SIGHUP, counted from their thread. */
+/* Ctrl-C, SIGTERM and SIGHUP, from their thread. While there is a sentence `ending`, the first one
+ * prints it and ends the process at once; with NULL they are counted. */
 struct watch_signals;
-enum err watch_signals_start(struct watch_signals **ret_signals) MUST_USE;
+enum err watch_signals_start(const char *ending, struct watch_signals **ret_signals) MUST_USE;
+void watch_signals_set_ending(struct watch_signals *signals, const char *ending);
 void watch_signals_free(struct watch_signals *signals);
 unsigned watch_signals_count(const struct watch_signals *signals);
 /* Of a command that signals interrupted: as if the first one had ended it. 0: there was none. */

@@ -3,6 +3,7 @@
 
 #include "common/data/run_data.h"
 #include "common/files/checkpoint.h"
+#include "common/model/pipeline.h"
 #include "common/rand.h"
 #include "common/scoped.h"
 #include "common/time.h"
@@ -192,13 +193,15 @@ static enum err open_directory(struct control *control, const struct control_run
 }
 
 /* It trains as well, with gaps. */
-static void note_small_delay(const struct control *control, const struct spec *spec)
+static void note_waits(const struct control *control, const struct control_run *run)
 {
-    uint32_t delay = spec->consistency.delay, enough = control_mesh_delay(spec);
-    if (spec->consistency.kind == SPEC_DELAY && delay > 0 && delay < enough)
-        log_warning(control->config.logger, "the delay is too small to keep all stages busy",
-                    log_uint("delay", delay), log_uint("enough", enough),
-                    log_text("next", "go on"));
+    const struct spec *spec = &run->spec;
+    const struct schedule_shape shape =
+        pipeline_shape(spec, run->model.units_count, spec->train.node_slots);
+    struct reason why;
+    if (pipeline_waits(&shape, spec, &why))
+        log_warning(control->config.logger, "the delay does not keep all stages busy",
+                    log_text("why", why.text), log_text("next", "go on"));
 }
 
 /* It trains as well, with members that all do the same. */
@@ -236,7 +239,7 @@ static enum err start_stored(struct control *control, uint64_t now_ns, struct co
         control_run_free(run);
         return err;
     }
-    note_small_delay(control, &run->spec);
+    note_waits(control, run);
     note_nothing_shared(control, run);
     control_run_free(control->run);
     control->run = run;
@@ -507,6 +510,7 @@ static struct replies_facts facts_of(const struct control *control, uint64_t now
         .costs = &control->costs,
         .local_link = control->local_link,
         .ends_s = control->certificate_ends_s,
+        .log_error = control->record.err != ERR_OK ? control->record.reason.text : "",
         .now_ms = control_ms(now_ns),
         .seconds = begun ? (double)(end_ns - control->training_ns) / 1e9 : 0,
         .samples_here = begun && status.counters.samples > control->samples_before
@@ -621,7 +625,7 @@ static enum err member_says(struct control *control, uint64_t now_ns, struct con
     return connections_add(&control->connections, connection, report.member);
 }
 
-/* Once for each stream, which may last for weeks: a worker or server warns of its own each day. */
+/* When a stream begins; control_certificate() warns of those that last. */
 static void warn_of_end(const struct control *control, const struct connection *connection)
 {
     int64_t ends_s = connection->certificate_ends_s;
@@ -634,9 +638,40 @@ static void warn_of_end(const struct control *control, const struct connection *
                 log_text("next", "make a new one (roost cert)"));
 }
 
-void control_certificate(struct control *control, int64_t ends_s)
+/* Certificates that end within a week. */
+struct ending {
+    uint64_t count;
+    const struct connection *first;
+};
+
+static void find_ending(struct connection *const *list, size_t count, int64_t now_s,
+                        struct ending *ending)
 {
+    for (size_t i = 0; i < count; i++) {
+        if (!tls_ends_soon(list[i]->certificate_ends_s, now_s))
+            continue;
+        ending->count++;
+        if (ending->first == NULL ||
+            list[i]->certificate_ends_s < ending->first->certificate_ends_s)
+            ending->first = list[i];
+    }
+}
+
+void control_certificate(struct control *control, int64_t ends_s, int64_t now_s)
+{
+    const struct connections *all = &control->connections;
+    struct ending ending = {0};
     control->certificate_ends_s = ends_s;
+    find_ending(all->members, all->member_count, now_s, &ending);
+    find_ending(all->servers, all->server_count, now_s, &ending);
+    if (ending.first == NULL ||
+        !tls_warning_is_due(ending.first->certificate_ends_s, now_s, &control->warned_s))
+        return;
+    uint64_t first_ns = (uint64_t)ending.first->certificate_ends_s * 1000000000;
+    log_warning(control->config.logger, "certificates of others end soon",
+                log_uint("streams", ending.count), log_text("first", ending.first->address),
+                log_text("ends", time_format_utc(first_ns).text),
+                log_text("next", "make new ones (roost cert); `roost status` names them"));
 }
 
 void control_connection_message(struct control *control, uint64_t now_ns,

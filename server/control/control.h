@@ -42,8 +42,9 @@ void control_local_server(struct control *control, uint64_t now_ns, const struct
  * whose term is over. */
 void control_continue(struct control *control, uint64_t now_ns);
 
-/* When this daemon's own certificate ends, for the status. */
-void control_certificate(struct control *control, int64_t ends_s);
+/* When this daemon's own certificate ends, for the status. Once a day it warns of those whose streams
+ * are open. */
+void control_certificate(struct control *control, int64_t ends_s, int64_t now_s);
 
 /* Events; connections and messages stay the caller's. */
 void control_call(struct control *control, uint64_t now_ns, struct call *take_call);

@@ -29,6 +29,7 @@ struct control {
     struct coordinator *coordinator;
     uint64_t local_link;
     int64_t certificate_ends_s; /* this daemon's; 0: none */
+    int64_t warned_s;           /* of the ends of others' certificates; 0: never */
     struct control_run *run;    /* NULL: none yet */
     struct control_ended ended; /* meanwhile: of an earlier start */
     struct record record;

@@ -2,6 +2,7 @@
 
 #include "common/model/pieces.h"
 #include "common/program/rows.h"
+#include "common/program/values.h"
 
 #include <stdlib.h>
 
@@ -47,6 +48,22 @@ static bool add_range(struct coordinator_place *place, uint32_t first,
     return true;
 }
 
+static enum err refuse_ranges(const struct schedule_shape *shape, uint32_t stage,
+                              struct reason *reason)
+{
+    if (shape->rows != NULL && shape->rows[0] != 0)
+        return reason_set(
+            reason, ERR_INVALID,
+            "%.200s place %u has more than %u ranges of chunks; fewer stages, or more "
+            "places, would do",
+            shape->program, stage, 1 + WIRE_RANGES_MAX);
+    return reason_set(
+        reason, ERR_INVALID,
+        "a place of %u runs has more than %u ranges of chunks; fewer mesh.units would "
+        "do",
+        shape->runs, 1 + WIRE_RANGES_MAX);
+}
+
 /* What the units of the stage have. */
 static enum err add_stage(const struct schedule_shape *shape, const struct pipeline_runs *runs,
                           const struct model *model, uint32_t stage,
@@ -59,10 +76,7 @@ static enum err add_stage(const struct schedule_shape *shape, const struct pipel
             bool has = part < parameter->parts &&
                        schedule_has(shape, runs, stage, parameter->part_units[part]);
             if (has && !add_range(place, first, parameter, part))
-                return reason_set(reason, ERR_INVALID,
-                                  "a place of %u runs has more than %u ranges of chunks; fewer "
-                                  "mesh.units would do",
-                                  shape->runs, 1 + WIRE_RANGES_MAX);
+                return refuse_ranges(shape, stage, reason);
         }
     check(place->range_count > first);
     return ERR_OK;
@@ -137,6 +151,9 @@ enum err control_mesh_new(const struct spec *spec, const struct model *model,
     if (spec->mesh.stages > 1)
         TRY(judge(spec, model, reason));
     const struct schedule_shape shape = pipeline_shape(spec, model->units_count, 1);
+    const struct schedule_shape node =
+        pipeline_shape(spec, model->units_count, spec->train.node_slots);
+    TRY(values_judge(&node, spec, model, reason));
     mesh.places = calloc(shape.places, sizeof *mesh.places);
     enum err err = mesh.places == NULL ? ERR_NOMEM : fill_all(&shape, model, &mesh, reason);
     if (err == ERR_OK)
@@ -161,13 +178,4 @@ bool control_mesh_shares(const struct control_mesh *mesh, const struct model *mo
         if (mesh->chunk_ranks[chunk] > 0)
             return true;
     return false;
-}
-
-uint32_t control_mesh_delay(const struct spec *spec)
-{
-    const struct spec_train *train = &spec->train;
-    uint32_t slots = train->node_slots > 0 ? train->node_slots : 1;
-    uint32_t microbatches = slots * (train->slot_samples / train->microbatch);
-    uint32_t behind = spec->mesh.stages > 1 ? spec->mesh.stages * spec->mesh.runs - 1 : 0;
-    return (behind + microbatches - 1) / microbatches;
 }

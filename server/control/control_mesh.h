@@ -19,10 +19,6 @@ enum err control_mesh_new(const struct spec *spec, const struct model *model,
                           struct control_mesh *ret_mesh, struct reason *reason) MUST_USE;
 void control_mesh_release(struct control_mesh *mesh); /* {0} is fine */
 
-/* The smallest delay with which the pipeline does not run empty between leases: d · M >= P − 1 for
- * M microbatches of a lease and P runs of units. 0: the mesh has one place. */
-uint32_t control_mesh_delay(const struct spec *spec);
-
 /* Whether the members of a place have pieces of anything (MODEL_UNIT_CUT_MIN): if not, each has and
  * computes all of its place. */
 bool control_mesh_shares(const struct control_mesh *mesh, const struct model *model);

@@ -279,7 +279,7 @@ static enum err status(const struct replies_facts *facts, struct call *call, str
         .tickets_redone = now.redone,
         .skipped_steps = now.skipped,
         .cut = now.cut,
-        .cut_state = now.cut_error,
+        .cut_state = now.cut_error[0] != 0 ? now.cut_error : facts->log_error,
         .lr = now.last_step.metrics.lr,
         .norm = now.last_step.metrics.norm,
         .member_ms = now.member_ms,

@@ -40,7 +40,8 @@ void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struc
         coordinator->members.count - 1, why);
     if (member->parked)
         send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
-    ended_add(coordinator, member->id);
+    ended_add(coordinator, member->id,
+              state == MEMBER_WRONG_BITS || state == MEMBER_FALSE_COMPLETE);
     places_renamed(&coordinator->run, member->id, 0);
     members_remove(&coordinator->members, member, state, why);
     advance_run(coordinator, now_ms);

@@ -12,6 +12,8 @@
 #include "server/coordinator/steps.h"
 #include "server/coordinator/window.h"
 
+#include <string.h>
+
 static bool validation_is_due(const struct run *run)
 {
     const struct coordinator_run *settings = &run->settings;
@@ -90,27 +92,42 @@ enum err commit_cut_again(struct coordinator *coordinator)
     return ERR_OK;
 }
 
-/* Sums do not tell whose part was not finite: the log names all who had one. Over some skipped
- * steps a machine that is wrong is the one that all of them have. */
+enum { NAMES_BYTES = COORDINATOR_TEXT_BYTES / 2 };
+
+/* The names of the first of these members, as many as there is room for; of how many. */
+static uint32_t put_names(const struct coordinator *coordinator, const uint64_t *members,
+                          uint32_t count, char names[static NAMES_BYTES])
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct member *member = members_find(&coordinator->members, members[i]);
+        if (member == NULL)
+            continue;
+        if (bytes > 0 && bytes + 1 + strlen(member->own.name) >= NAMES_BYTES)
+            return i;
+        bytes += (size_t)snprintf(names + bytes, NAMES_BYTES - bytes, "%s%s", bytes > 0 ? "," : "",
+                                  member->own.name);
+    }
+    return count;
+}
+
+/* Sums do not tell whose part was not finite: the log names all who had one, in several lines where
+ * they are many. Over some skipped steps a machine that is wrong is the one that all of them have. */
 static void log_skipped(struct coordinator *coordinator)
 {
-    enum { NAMED_MAX = 6, MEMBERS_MAX_COUNTED = 64 };
+    enum { NAMED_MAX = 256 };
     struct run *run = &coordinator->run;
-    uint64_t members[MEMBERS_MAX_COUNTED];
-    char names[COORDINATOR_TEXT_BYTES / 2] = "";
-    size_t bytes = 0;
-    uint32_t count = tickets_brought_by(&run->tickets, members, MEMBERS_MAX_COUNTED);
-    for (uint32_t i = 0; i < count && i < NAMED_MAX && bytes < sizeof names; i++) {
-        const struct member *member = members_find(&coordinator->members, members[i]);
-        if (member != NULL)
-            bytes += (size_t)snprintf(names + bytes, sizeof names - bytes, "%s%s",
-                                      bytes > 0 ? "," : "", member->own.name);
-    }
-    effects_log(&coordinator->effects, true,
-                "step not finite  step=%llu in_row=%llu brought_by=%s%s next=none of its changes",
-                (unsigned long long)run->steps.version,
-                (unsigned long long)run->steps.counters.skips_in_row, names[0] != 0 ? names : "-",
-                count > NAMED_MAX ? ",..." : "");
+    uint64_t members[NAMED_MAX];
+    uint32_t count = tickets_brought_by(&run->tickets, members, NAMED_MAX), named = 0;
+    do {
+        char names[NAMES_BYTES] = "";
+        named += put_names(coordinator, members + named, count - named, names);
+        effects_log(&coordinator->effects, true,
+                    "step not finite  step=%llu in_row=%llu brought_by=%s next=none of its changes",
+                    (unsigned long long)run->steps.version,
+                    (unsigned long long)run->steps.counters.skips_in_row,
+                    names[0] != 0 ? names : "-");
+    } while (named < count);
 }
 
 /* Decides step `version`: nothing of it is missing. */

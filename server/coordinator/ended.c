@@ -26,21 +26,35 @@ static void forget_decided(struct coordinator *coordinator)
     if (ended->generation == run->generation && ended->step >= run->steps.version)
         return;
     ended->generation = run->generation;
-    ended->count = ended->told = 0;
+    ended->count = ended->told = ended->expelled = 0;
+    ended->news = false;
 }
 
-void ended_add(struct coordinator *coordinator, uint64_t member)
+/* The older half of those that left goes; where there are none, of those that were expelled. */
+static void make_room(struct ended *ended)
+{
+    uint32_t left = ended->count - ended->expelled;
+    uint32_t gone = left > 0 ? (left + 1) / 2 : ended->count / 2;
+    ended->count -= gone;
+    ended->expelled -= left > 0 ? 0 : gone;
+    ended->told = ended->told > gone ? ended->told - gone : 0;
+    memmove(ended->members, ended->members + gone, ended->count * sizeof *ended->members);
+}
+
+void ended_add(struct coordinator *coordinator, uint64_t member, bool expelled)
 {
     struct ended *ended = &coordinator->ended;
     const struct run *run = &coordinator->run;
     forget_decided(coordinator);
-    if (ended->count == WIRE_ENDED_MAX) { /* the oldest make room */
-        uint32_t half = WIRE_ENDED_MAX / 2;
-        memmove(ended->members, ended->members + half, half * sizeof *ended->members);
-        ended->count = half;
-        ended->told = ended->told > half ? ended->told - half : 0;
-    }
-    ended->members[ended->count++] = member;
+    if (ended->count == WIRE_ENDED_MAX)
+        make_room(ended);
+    uint32_t behind = expelled ? 0 : ended->expelled;
+    uint64_t *place = ended->members + ended->count - behind;
+    memmove(place + 1, place, behind * sizeof *place);
+    *place = member;
+    ended->count++;
+    ended->expelled += expelled;
+    ended->news = true;
     ended->step =
         run->steps.granted_step > run->steps.version ? run->steps.granted_step : run->steps.version;
 }
@@ -58,12 +72,13 @@ static void tell(struct coordinator *coordinator, const struct server_entry *ser
 void ended_tell(struct coordinator *coordinator)
 {
     struct ended *ended = &coordinator->ended;
-    for (uint32_t i = 0; ended->told < ended->count && i < coordinator->servers.chosen_count; i++) {
+    for (uint32_t i = 0; ended->news && i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&coordinator->servers, i);
         if (server != NULL && server->link != 0)
             tell(coordinator, server, ended->told);
     }
-    ended->told = ended->count;
+    ended->told = ended->count - ended->expelled;
+    ended->news = false;
 }
 
 void ended_tell_again(struct coordinator *coordinator, const struct server_entry *server)

@@ -69,7 +69,7 @@ static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint6
     if (member->parked)
         send_answer(coordinator, member, ERR_UNKNOWN_MEMBER, NULL);
     effects_add(&coordinator->effects, EFFECT_EXPEL)->member = previous;
-    ended_add(coordinator, previous);
+    ended_add(coordinator, previous, false);
 }
 
 /* The first worker's fingerprint is the run's. Nothing is granted before the store has it. */
@@ -112,6 +112,9 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
                               ? (unsigned)MEMBERS_MAX
                               : coordinator->members.certificate_max);
     member->secret = proof_member(&coordinator->key, coordinator->run.settings.run, member->id);
+    if (coordinator->run.gangs.seats > 0)
+        member->small =
+            members_small(&coordinator->members, &member->own, coordinator->run.gangs.ranks);
     adopt_fingerprint(coordinator, request);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     *ret_reply = (struct join_reply){

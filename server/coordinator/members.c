@@ -327,6 +327,36 @@ bool members_killed_before(const struct members *members, const struct opinion *
     return false;
 }
 
+uint64_t members_small(const struct members *members, const struct opinion *opinion, uint32_t ranks)
+{
+    uint64_t once = 0, twice = 0;
+    for (uint32_t i = 0; i < members->past_count; i++) {
+        const struct member *past = &members->past[i];
+        if (!past->killed || !members_one_opinion(members, &past->own, opinion))
+            continue;
+        uint64_t stage = UINT64_C(1) << past->seat / ranks;
+        twice |= once & stage;
+        once |= stage;
+    }
+    return twice;
+}
+
+bool members_any_small(const struct members *members)
+{
+    for (uint32_t i = 0; i < members->count; i++)
+        if (members->list[i]->small != 0)
+            return true;
+    return false;
+}
+
+void members_forget_killed(struct members *members)
+{
+    for (uint32_t i = 0; i < members->past_count; i++)
+        members->past[i].killed = false;
+    for (uint32_t i = 0; i < members->count; i++)
+        members->list[i]->small = 0;
+}
+
 static void remember(struct members *members, const struct member *member, enum member_state state,
                      const char *reason)
 {

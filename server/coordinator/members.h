@@ -59,10 +59,11 @@ struct member {
     uint64_t joined_ms;
     uint64_t seen_ms;
     uint64_t slots_done;
-    uint64_t kept_bytes;      /* it reports: of values that others of its leases may ask for */
-    bool killed;              /* its stream broke while it computed a place */
-    uint64_t wrong_bits;      /* pushes of its own that differed from somebody else's */
-    uint32_t false_completes; /* tickets that it completed and of which pushes are missing */
+    uint64_t kept_bytes; /* it reports: of values that others of its leases may ask for */
+    bool killed;         /* its stream broke while it computed a place */
+    uint64_t small; /* a bit for each stage in which it was killed twice: it is too small for it */
+    uint64_t wrong_bits;            /* pushes of its own that differed from somebody else's */
+    uint32_t false_completes;       /* tickets that it completed and of which pushes are missing */
     struct opinion contradicted_by; /* of the first worker whose bits differed */
     uint32_t watched;               /* tickets that were audited because of that */
     struct brought brought;         /* steps of which it had tickets */
@@ -141,6 +142,13 @@ bool members_one_opinion(const struct members *members, const struct opinion *a,
                          const struct opinion *b);
 /* Whether a former member with that opinion, which is still known, was killed. */
 bool members_killed_before(const struct members *members, const struct opinion *opinion);
+/* Stages in which former members with that opinion were killed twice, a bit each; a place has so many
+ * ranks. */
+uint64_t members_small(const struct members *members, const struct opinion *opinion,
+                       uint32_t ranks);
+bool members_any_small(const struct members *members);
+/* Nobody is too small for a stage, until it was killed there twice again. */
+void members_forget_killed(struct members *members);
 /* The member is gone; `state` is not JOINED. */
 void members_remove(struct members *members, struct member *member, enum member_state state,
                     const char *reason);

@@ -122,7 +122,10 @@ static void add_idle(const struct coordinator *coordinator, const struct audit *
              member = members_next_parked(members, member))
             if (may_compute(member) && count_leases(&coordinator->run, member) == count &&
                 (audit == NULL || audits_may_sit(coordinator, audit, member)))
-                seating_add(seating, member->id, member->seat, count > 0);
+                seating_add(seating, &(struct candidate){.member = member->id,
+                                                         .seat = member->seat,
+                                                         .bound = count > 0,
+                                                         .small = member->small});
 }
 
 /* Whether a seat is empty that the member could have; `bound`: the one that it has already. */
@@ -134,11 +137,12 @@ static bool has_empty(const struct seating *seating, const struct member *member
     return false;
 }
 
-/* The same, beside members that it reaches. */
+/* The same, beside members that it reaches, and in a stage that it is not too small for. */
 static bool may_fill(const struct seating *seating, const struct member *member, bool bound)
 {
     for (uint32_t seat = 0; seat < seating->seats; seat++)
         if (seating->line[seat] == 0 && (!bound || seat == member->seat) &&
+            !seating_too_small(seating, seat, member->small) &&
             seating_fits(seating, seat, member->id))
             return true;
     return false;
@@ -439,8 +443,9 @@ static uint32_t count_older(const struct run *run, const struct member *member,
     return count;
 }
 
-/* Whether somebody could fill a place of the line, if he reached those beside it. */
-static bool has_apart(const struct coordinator *coordinator, const struct gang *gang,
+/* Whether somebody could fill a place of the line, if he reached those beside it, and were large
+ * enough. */
+static bool has_unfit(const struct coordinator *coordinator, const struct gang *gang,
                       const struct seating *seating)
 {
     const struct run *run = &coordinator->run;
@@ -479,7 +484,8 @@ static struct gang *find_younger(const struct coordinator *coordinator, const st
 }
 
 /* S5: nobody free may fill the oldest lease's empty places: a younger lease is given up, and its
- * members ask for work. S7: those who could, but are apart from its members, fit in another order.
+ * members ask for work. S7: those who could, but are apart from its members or too small, fit in another
+ * order.
  * True: one was given up, and it may take more. */
 static bool make_room(struct coordinator *coordinator, uint64_t now_ms)
 {
@@ -498,31 +504,54 @@ static bool make_room(struct coordinator *coordinator, uint64_t now_ms)
         end_gang(coordinator, now_ms, younger);
         return true;
     }
-    if (able == 0 && has_apart(coordinator, oldest, &seating)) {
-        log_given_up(coordinator, oldest, "who could fill it does not reach its members", oldest);
+    if (able == 0 && has_unfit(coordinator, oldest, &seating)) {
+        bool apart = coordinator->run.unreachable.apart_count > 0;
+        log_given_up(coordinator, oldest,
+                     apart ? "who could fill it does not reach its members"
+                           : "who could fill it was killed twice in that stage",
+                     oldest);
         end_gang(coordinator, now_ms, oldest);
     }
     return false;
 }
 
-/* S7: when every order of the members that are there has a pair that is apart, all failures are
- * forgotten. Of so many members more than are considered there is an order (seating.h). */
-static void forget_unreachable(struct coordinator *coordinator)
+/* Whether all members together have an order. Of so many more than are considered there is one
+ * (seating.h). */
+static bool has_order(const struct coordinator *coordinator)
+{
+    struct seating seating;
+    begin_seating(&coordinator->run, NULL, &seating);
+    for (uint32_t i = 0; i < coordinator->members.count; i++) {
+        const struct member *member = coordinator->members.list[i];
+        if (may_compute(member))
+            seating_add(&seating, &(struct candidate){.member = member->id,
+                                                      .seat = UINT32_MAX,
+                                                      .small = member->small});
+    }
+    return seating.count < seating.seats || seating_fill(&seating, 0, seating.seats);
+}
+
+/* S7: when every order of the members that are there has a pair that is apart, or somebody in a
+ * stage that it is too small for, all failures are forgotten. */
+static void forget_failures(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    struct seating seating;
-    if (run->unreachable.apart_count == 0)
+    uint32_t pairs = run->unreachable.apart_count;
+    bool small = members_any_small(&coordinator->members);
+    if ((pairs == 0 && !small) || has_order(coordinator))
         return;
-    begin_seating(run, NULL, &seating);
-    for (uint32_t i = 0; i < coordinator->members.count; i++)
-        if (may_compute(coordinator->members.list[i]))
-            seating_add(&seating, coordinator->members.list[i]->id, UINT32_MAX, false);
-    if (seating.count < seating.seats || seating_fill(&seating, 0, seating.seats))
-        return;
-    effects_log(&coordinator->effects, true,
-                "every order has two workers that do not reach each other  pairs=%u next=try again",
-                run->unreachable.apart_count);
+    if (small)
+        effects_log(&coordinator->effects, true,
+                    "every order has a worker in a stage in which it was killed twice  pairs=%u "
+                    "next=try again",
+                    pairs);
+    else
+        effects_log(
+            &coordinator->effects, true,
+            "every order has two workers that do not reach each other  pairs=%u next=try again",
+            pairs);
     unreachable_forget(&run->unreachable);
+    members_forget_killed(&coordinator->members);
 }
 
 static struct gang *find_late(const struct gangs *gangs)
@@ -541,8 +570,11 @@ static bool could_lease(const struct coordinator *coordinator)
     for (uint32_t i = 0; i < coordinator->members.count; i++) {
         const struct member *member = coordinator->members.list[i];
         if (has_room(&coordinator->run, member))
-            seating_add(&seating, member->id, member->seat,
-                        count_leases(&coordinator->run, member) > 0);
+            seating_add(&seating,
+                        &(struct candidate){.member = member->id,
+                                            .seat = member->seat,
+                                            .bound = count_leases(&coordinator->run, member) > 0,
+                                            .small = member->small});
     }
     return seating_fill(&seating, 0, seating.seats);
 }
@@ -564,7 +596,7 @@ static void end_late(struct coordinator *coordinator, uint64_t now_ms)
 void places_grant(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct gangs *gangs = &coordinator->run.gangs;
-    forget_unreachable(coordinator);
+    forget_failures(coordinator);
     for (uint32_t i = 0; i < gangs->count; i++)
         if (gangs->list[i]->empty_count > 0)
             fill(coordinator, now_ms, gangs->list[i]);

@@ -51,8 +51,9 @@ static void not_ready(struct coordinator *coordinator, struct server_entry *serv
         generation_go_back(coordinator);
         return;
     }
-    snprintf(text, sizeof text, "server %s cannot prepare: %s: %.120s", server->name,
-             err_name(report->ready.code), report->ready.text);
+    const char *why = report->ready.text;
+    snprintf(text, sizeof text, "server %s cannot prepare: %.150s", server->name,
+             why[0] != 0 ? why : err_text(report->ready.code));
     if (!may_be_damaged(&coordinator->run, report->ready.code)) {
         ending_over(coordinator, RUN_FAILED, text);
         return;

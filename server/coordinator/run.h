@@ -238,7 +238,10 @@ struct run {
 struct ended {
     uint64_t generation; /* in which they did */
     uint64_t step;       /* the newest that any of them may have a ticket of */
-    uint32_t count, told;
+    uint32_t count;
+    uint32_t expelled; /* of these the last ones; the others left, or were lost */
+    uint32_t told;     /* of those others, to servers */
+    bool news;
     uint64_t *members; /* WIRE_ENDED_MAX */
 };
 

@@ -3,11 +3,15 @@
 
 enum { PRICES = 4, NEVER = PRICES };
 
-void seating_add(struct seating *seating, uint64_t member, uint32_t seat, bool bound)
+void seating_add(struct seating *seating, const struct candidate *candidate)
 {
     if (seating->count < SEATING_CANDIDATES_MAX)
-        seating->candidates[seating->count++] =
-            (struct candidate){.member = member, .seat = seat, .bound = bound};
+        seating->candidates[seating->count++] = *candidate;
+}
+
+bool seating_too_small(const struct seating *seating, uint32_t seat, uint64_t small)
+{
+    return small >> seat / seating->ranks & 1;
 }
 
 /* The i-th seat that is beside the seat: the other ranks of its place, and its own rank before and
@@ -52,8 +56,11 @@ bool seating_beside(const struct seating *seating, uint32_t seat, uint64_t other
 }
 
 /* How much is lost when it takes the seat: work is spread before weights are spared. */
-static uint32_t price_of(const struct candidate *candidate, uint32_t seat)
+static uint32_t price_of(const struct seating *seating, const struct candidate *candidate,
+                         uint32_t seat)
 {
+    if (seating_too_small(seating, seat, candidate->small))
+        return NEVER;
     if (candidate->bound)
         return candidate->seat == seat ? 3 : NEVER;
     return candidate->seat == seat ? 0 : candidate->seat == UINT32_MAX ? 1 : 2;
@@ -86,7 +93,7 @@ static bool fill_from(struct seating *seating, uint32_t seat, uint32_t end)
     for (uint32_t price = 0; price < PRICES; price++)
         for (uint32_t i = 0; i < seating->count && seating->tries > 0; i++) {
             struct candidate *candidate = &seating->candidates[i];
-            if (!candidate->seated && price_of(candidate, seat) == price &&
+            if (!candidate->seated && price_of(seating, candidate, seat) == price &&
                 try_with(seating, candidate, seat, end))
                 return true;
         }

@@ -1,12 +1,13 @@
 /* Who sits where in a line of places (S1, S7): members for the empty seats, so that no two that are
  * apart (unreachable.h) sit side by side: in one place, or with the same rank in places that hand
- * each other values. A seat goes to a member that has its weights, else to one that has none, else
+ * each other values; and nobody in a stage that it is too small for. A seat goes to a member that has its weights, else to one that has none, else
  * to one that has another seat's, else to one that computes on that seat already; of equal ones to
  * the first. Where that leaves a later seat without anybody, the next one is tried.
  *
  * SEATING_TRIES_MAX bounds the search, which for few members tries all orders: when so many tries
  * were in vain, it says that there is no order. It finds one for certain where the candidates are
- * as many as the seats and UNREACHABLE_MAX together: somebody is left for each stage.
+ * as many as the seats and UNREACHABLE_MAX together, and none is too small: somebody is left for
+ * each stage.
  *
  * Pure; one owner. */
 #ifndef ROOST_SERVER_COORDINATOR_SEATING_H
@@ -28,15 +29,18 @@ struct seating {
     uint32_t count;
     struct candidate {
         uint64_t member;
-        uint32_t seat; /* that it has the weights of; UINT32_MAX: none */
-        bool bound;    /* it computes there already, and has no other seat meanwhile */
+        uint32_t seat;  /* that it has the weights of; UINT32_MAX: none */
+        bool bound;     /* it computes there already, and has no other seat meanwhile */
+        uint64_t small; /* stages that it is too small for, a bit each */
         bool seated;
     } candidates[SEATING_CANDIDATES_MAX];
     uint32_t tries; /* that are left */
 };
 
 /* Beyond SEATING_CANDIDATES_MAX nobody more is considered. */
-void seating_add(struct seating *seating, uint64_t member, uint32_t seat, bool bound);
+void seating_add(struct seating *seating, const struct candidate *candidate);
+/* Whether who is too small for these stages is so for the seat's. */
+bool seating_too_small(const struct seating *seating, uint32_t seat, uint64_t small);
 /* Whether the member, on that seat, is apart from nobody beside it. */
 bool seating_fits(const struct seating *seating, uint32_t seat, uint64_t member);
 /* Whether the other sits beside that seat. */

@@ -85,7 +85,9 @@ enum err start_judge(const struct run *active, const struct coordinator_run *set
                      struct reason *reason)
 {
     if (run_active(active) && !replaceable(active, settings))
-        return reason_set(reason, ERR_EXISTS, "run %llu is still active",
+        return reason_set(reason, ERR_EXISTS,
+                          "run %llu is still active: `roost watch` shows it, `roost stop` ends it "
+                          "after a checkpoint",
                           (unsigned long long)active->settings.run);
     TRY(judge_past(settings, past, reason));
     return settings_check(settings, ret_chunk_count, reason);
@@ -142,6 +144,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
     }
     if (coordinator->run.settings.run != settings->run)
         members_dismiss(&coordinator->members, "another run was started");
+    members_forget_killed(&coordinator->members); /* stages may be others */
     start_release(&coordinator->run);
     coordinator->run = run;
     coordinator->convictions = past != NULL ? past->convictions : (struct convictions){0};

@@ -22,7 +22,7 @@ enum { SCHEMA_VERSION = 1 };
 
 /* Where a new store begins to count. Members and attempts have the term in their upper 32 bits, and
  * readers of JSON keep 53 bits of a number. */
-enum { TERM_FIRST_BITS = 20, TERM_STEP_BITS = 10, BOOT_FIRST_BITS = 48, BOOT_STEP_BITS = 20 };
+enum { TERM_FIRST_BITS = 20, TERM_STEP_BITS = 12, BOOT_FIRST_BITS = 48, BOOT_STEP_BITS = 20 };
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;"

@@ -9,8 +9,11 @@ enum { FLOAT_WHOLE_MAX = 1 << 24 /* whole numbers up to it are exact */ };
 static bool brings_what_it_may(const struct shard *shard, const struct push *push)
 {
     struct node granted = push->tickets[0].node;
-    uint32_t below = shard->config.halves ? 1 : 0;
-    return push->ticket_count == 1 && push->node.level + below == granted.level &&
+    uint32_t slots = shard->config.slots;
+    if (push->ticket_count > 1 || !node_valid(granted, slots))
+        return false;
+    uint32_t half = tree_level(node_slots(granted, slots) / 2);
+    return push->node.level == (shard->config.halves ? half : granted.level) &&
            node_contains(granted, push->node);
 }
 
@@ -22,10 +25,11 @@ static enum err push_judge(const struct shard *shard, const struct push *push)
     /* P4: sums of rounded numbers depend on where the rounding was. */
     if (push->codec != CODEC_FP32 && push->node.level != shard->config.node_level)
         return ERR_MALFORMED;
-    if (shard->config.audited && push->ticket_count > 0 && !brings_what_it_may(shard, push))
-        return ERR_NO_GRANT;
     bool past = push->step < shard->decided;
-    return past || shard_core_open(shard, push->step) ? ERR_OK : ERR_TOO_EARLY;
+    if (!past && !shard_core_open(shard, push->step))
+        return ERR_TOO_EARLY;
+    bool judged = shard->config.audited && push->ticket_count > 0;
+    return !judged || brings_what_it_may(shard, push) ? ERR_OK : ERR_NO_GRANT;
 }
 
 /* A chunk's sum is complete: makes the chunk's part of the seal. */

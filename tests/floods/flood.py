@@ -181,16 +181,22 @@ def resets(peer_of, _, seconds):
 
 
 def idle(peer_of, count, seconds):
-    """So many connections that shake hands and stay."""
-    peers, refused, until = [], 0, time.monotonic() + seconds
-    while len(peers) < count and time.monotonic() < until:
-        try:
-            peer = peer_of()
-            peer.windows()
-            peers.append(peer)
-        except OSError:
-            refused += 1
-    return {"made": len(peers), "refused": refused}
+    """So many connections that shake hands, stay, and answer pings; another one for each that is closed."""
+    peers, most, closed, until = [], 0, 0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        if len(peers) < count:
+            try:
+                peers.append(peer_of())
+            except OSError:
+                closed += 1
+        for peer in list(peers):
+            try:
+                peer.windows()
+            except OSError:
+                closed += 1
+                peers.remove(peer)
+        most = max(most, len(peers))
+    return {"held": len(peers), "most": most, "closed": closed}
 
 
 def main():

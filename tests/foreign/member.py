@@ -60,16 +60,19 @@ class Member:
         credentials = grpc.ssl_channel_credentials(read("ca.crt"), read("worker.key"), read("worker.crt"))
         self.channel = grpc.secure_channel(coordinator, credentials)
         described = self.call("Describe", pb.DescribeRequest(with_chunks=True), pb.DescribeReply)
-        joined = self.call("Join", pb.JoinRequest(wire_version=2, name=name, device="python",
-                                                  fingerprint=hashlib.sha256(b"python").digest()), pb.JoinReply)
-        self.run, self.member, self.generation = described.run, joined.member, joined.generation
-        self.secret = joined.secret
+        self.run = described.run
         self.sequence = self.last_id = 0
-        self.keep_alive(joined.heartbeat_ms / 1000)
+        self.join(name)
         self.servers = [Server(grpc.secure_channel(server.address, credentials), self.member, self.secret,
                                [chunk for part in described.ranges if part.server == number
                                 for chunk in range(part.first, part.first + part.count)])
                         for number, server in enumerate(described.servers)]
+
+    def join(self, name):
+        joined = self.call("Join", pb.JoinRequest(wire_version=2, name=name, device="python",
+                                                  fingerprint=hashlib.sha256(b"python").digest()), pb.JoinReply)
+        self.member, self.generation, self.secret = joined.member, joined.generation, joined.secret
+        self.keep_alive(joined.heartbeat_ms / 1000)
 
     def call(self, name, request, reply):
         method = self.channel.unary_unary(f"/roost.v1.Cluster/{name}", response_deserializer=reply.FromString,

@@ -1,10 +1,11 @@
 """What each method answers to whom, by the caller's certificate alone: every method that the daemon's own
-reflection names is called with an empty message.
+reflection names is called with an empty message, and the one of a worker's port.
 
-    identities.py ADDRESS CERTS OTHER FUTURE ENDING END REVOKED FOLDER    one JSON object: method -> answers, in the order of COLUMNS
+    identities.py ADDRESS WORKER CERTS OTHER FUTURE ENDING END REVOKED FOLDER    one JSON object: method -> answers, in the order of COLUMNS
 
-CERTS and OTHER hold the folders of two CAs' roles; FUTURE, ENDING and REVOKED a worker's certificate: one whose time has not come, one that
-is valid until END (Unix seconds), and one that servers take no longer. FOLDER holds reflection_pb2.py, made by protoc."""
+ADDRESS is the daemon's, WORKER that of a worker's port. CERTS and OTHER hold the folders of two CAs' roles; FUTURE, ENDING and REVOKED a
+worker's certificate: one whose time has not come, one that is valid until END (Unix seconds), and one that servers take no longer. FOLDER
+holds reflection_pb2.py, made by protoc."""
 import json
 import os
 import re
@@ -15,11 +16,13 @@ import grpc
 from google.protobuf import descriptor_pb2
 from grpc.experimental import session_cache
 
-ADDRESS, CERTS, OTHER, FUTURE, ENDING, END, REVOKED, FOLDER = sys.argv[1:9]
+ADDRESS, WORKER, CERTS, OTHER, FUTURE, ENDING, END, REVOKED, FOLDER = sys.argv[1:10]
 sys.path.insert(0, FOLDER)
 import reflection_pb2 as pb  # noqa: E402  pylint: disable=wrong-import-position
 
 REFLECTION = "grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+AT_A_WORKER = "roost.v1.Peer/Exchange"
+WORKERS_NAME = (("grpc.ssl_target_name_override", "worker.roost.invalid"),)  # of every worker's certificate
 CALL_S = 10
 EMPTY = b""
 
@@ -32,16 +35,17 @@ def read(*path):
         return file.read()
 
 
-def secure(certs, role, options=None):
+def secure(address, certs, role, options=()):
     key, certificate = (read(certs, role, f"{role}.key"), read(certs, role, f"{role}.crt")) if role else (None, None)
     credentials = grpc.ssl_channel_credentials(read(CERTS, "worker", "ca.crt"), key, certificate)
-    return grpc.secure_channel(ADDRESS, credentials, options=options)
+    return grpc.secure_channel(address, credentials, options=options + (WORKERS_NAME if address == WORKER else ()))
 
 
-SESSIONS = (("grpc.ssl_session_cache", session_cache.ssl_session_cache_lru(1)),)
-COLUMNS = [lambda: secure(CERTS, None), lambda: grpc.insecure_channel(ADDRESS), lambda: secure(OTHER, "operator"),
-           lambda: secure(ENDING, "worker"), lambda: secure(FUTURE, "worker"), lambda: secure(ENDING, "worker", SESSIONS),
-           lambda: secure(REVOKED, "worker"), lambda: secure(CERTS, "worker"), lambda: secure(CERTS, "server"), lambda: secure(CERTS, "operator")]
+SESSIONS = {address: (("grpc.ssl_session_cache", session_cache.ssl_session_cache_lru(1)),) for address in (ADDRESS, WORKER)}
+COLUMNS = [lambda at: secure(at, CERTS, None), grpc.insecure_channel, lambda at: secure(at, OTHER, "operator"),
+           lambda at: secure(at, ENDING, "worker"), lambda at: secure(at, FUTURE, "worker"), lambda at: secure(at, ENDING, "worker", SESSIONS[at]),
+           lambda at: secure(at, REVOKED, "worker"), lambda at: secure(at, CERTS, "worker"), lambda at: secure(at, CERTS, "server"),
+           lambda at: secure(at, CERTS, "operator")]
 
 
 def ask(channel, **question):
@@ -52,7 +56,7 @@ def ask(channel, **question):
 
 def methods():
     """As the daemon names them: path -> whether it is a stream."""
-    channel, found = secure(CERTS, "operator"), {}
+    channel, found = secure(ADDRESS, CERTS, "operator"), {}
     for service in ask(channel, list_services="").list_services_response.service:
         answer = ask(channel, file_containing_symbol=service.name).file_descriptor_response
         for described in answer.file_descriptor_proto:
@@ -84,18 +88,23 @@ def short(path):
     return f"{service.rsplit('.', 1)[1]}.{method}"
 
 
-def begin_session():
+def begin_session(address, path, streams):
     """While the certificate is valid; what was begun so may not outlive it."""
-    channel = secure(ENDING, "worker", SESSIONS)
-    seen = answer_of(channel, "roost.v1.Cluster/Describe", False)
+    channel = secure(address, ENDING, "worker", SESSIONS[address])
+    seen = answer_of(channel, path, streams)
     assert seen == "admitted" and time.time() < float(END), f"it is valid still: {seen}"
     channel.close()
 
 
-begin_session()
+def answers(address, path, streams):
+    return [answer_of(channel, path, streams) for channel in CHANNELS[address]]
+
+
+begin_session(ADDRESS, "roost.v1.Cluster/Describe", False)
+begin_session(WORKER, AT_A_WORKER, True)
 time.sleep(max(0.0, float(END) + 1 - time.time()))  # no event: a certificate ends at a moment of the clock, and nobody says so
-channels = [make() for make in COLUMNS]
-print(json.dumps({short(path): [answer_of(channel, path, streams) for channel in channels]
-                  for path, streams in methods().items()}))
+CHANNELS = {address: [make(address) for make in COLUMNS] for address in (ADDRESS, WORKER)}
+at_a_worker = {f"{short(AT_A_WORKER)} at a worker": answers(WORKER, AT_A_WORKER, True)}  # before StopRun is asked, and obeyed
+print(json.dumps({short(path): answers(ADDRESS, path, streams) for path, streams in methods().items()} | at_a_worker))
 sys.stdout.flush()
 os._exit(0)

@@ -3,6 +3,9 @@ for a while. No line of roost; member numbers are guessed, as they are no secret
 
     stranger.py COORDINATOR CERTS FOLDER table             one JSON object: method -> four answers
     stranger.py COORDINATOR CERTS FOLDER ATTACK SECONDS    one JSON object: answer -> how often
+    stranger.py COORDINATOR CERTS FOLDER frame SECONDS STEP MEMBER...    the same, of a run that lets it not join
+    stranger.py WORKER CERTS FOLDER neighbour STEP MEMBER  the answers to who asks a worker for values of steps after that one: as
+                                                           nobody, and as the member that is its neighbour
 
 FOLDER holds roost_pb2.py, made by protoc. docs/security.md says what is expected."""
 import collections
@@ -123,6 +126,13 @@ class Stranger(Member):
     def step(self):
         """The step that is open, as near as a stranger can know: that of a ticket of its own."""
         return self.ticket().step
+
+
+class Outsider(Stranger):
+    """Knows what anybody with the certificate is told, and is no member."""
+
+    def join(self, _):
+        self.member, self.generation, self.secret = 0, 1, bytes(16)
 
 
 def without_grant(ticket):
@@ -275,6 +285,48 @@ def rows(stranger, ticket, _):
             yield name_of(error)
 
 
+def crowd(stranger, _, member):
+    """Joins under one name after the other, with one certificate."""
+    for number in range(100):
+        yield stranger.unary("Join", pb.JoinRequest(wire_version=2, name=f"crowd-{member}-{number}", device="python", fingerprint=bytes(32)))
+
+
+def spoof(stranger, _, __):
+    """Names, devices and reasons that forge lines of a log or a terminal, and such as are not UTF-8."""
+    forged = [f"w{text}2026-11-22T00:00:00.000Z error forged" for text in ("\n", "\r", "\x1b[2J", "\u009b2J", "\u202e", "\u2028")]
+    for text in forged:
+        yield stranger.unary("Join", pb.JoinRequest(wire_version=2, name=text, device="python", fingerprint=bytes(32)))
+        yield stranger.unary("Join", pb.JoinRequest(wire_version=2, name="spoof", device=text, fingerprint=bytes(32)))
+        yield stranger.unary("Leave", pb.LeaveRequest(member=stranger.member, secret=stranger.secret, reason=text))
+    join = stranger.channel.unary_unary("/roost.v1.Cluster/Join")
+    for wrong in (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xe2\x82"):
+        name = pb.JoinRequest(wire_version=2, name="x" * len(wrong), device="python", fingerprint=bytes(32)).SerializeToString()
+        yield answer_of(lambda: join(name.replace(b"x" * len(wrong), wrong), timeout=30))  # pylint: disable=cell-var-from-loop
+
+
+def beyond(stranger, _, __):
+    """Versions that no run reaches."""
+    for shift in range(20, 64):
+        yield next(stranger.answers_to(stranger.pull(1 << shift)))
+
+
+def frame(outsider, step, member):
+    """Brings two different sums of one name as that member, which would be expelled for wrong bits."""
+    ticket = pb.Ticket(kind=pb.TICKET_TRAIN, generation=1, step=step, version=step, member=member, grant=bytes(16))
+    for secret in (b"", outsider.secret):
+        for value in (1, 2):
+            yield outsider.exchange(member, secret, outsider.push(ticket, [ticket], value))
+
+
+def frame_for(seconds, step, members):
+    outsider, answers, until = Outsider(COORDINATOR, CERTS, ""), collections.Counter(), time.monotonic() + seconds
+    while time.monotonic() < until:
+        for member in members:
+            answers.update(frame(outsider, step, member))
+        step += 1
+    return answers
+
+
 def hoard(stranger, seconds):
     """Takes every ticket that it can have, brings none, and parks as many pulls as there is room for: what that was answered."""
     answers, version, until = collections.Counter(), 0, time.monotonic() + seconds
@@ -295,7 +347,8 @@ def hoard(stranger, seconds):
     return answers
 
 
-ATTACKS = {attack.__name__: attack for attack in (zombie, nan, spy, evict, complete, validation, replay, rows, hoard)}
+ATTACKS = {attack.__name__: attack for attack in (zombie, nan, spy, evict, complete, validation, replay, rows, crowd, spoof, beyond,
+                                                      hoard)}
 
 
 def attack_for(attack, seconds):
@@ -334,10 +387,37 @@ def lies(stranger, until):
         yield stranger.unary("Complete", pb.CompleteRequest(member=stranger.member, secret=stranger.secret, ticket=ticket))
 
 
+def neighbour_of(member, step):
+    """What a worker says to who claims to be that member, when it has the value's lease."""
+    def read(ending):
+        with open(f"{CERTS}/worker/{ending}", "rb") as file:
+            return file.read()
+    credentials = grpc.ssl_channel_credentials(read("ca.crt"), read("worker.key"), read("worker.crt"))
+    channel = grpc.secure_channel(COORDINATOR, credentials, (("grpc.ssl_target_name_override", "worker.roost.invalid"),))
+    stream = Stream(channel, "/roost.v1.Peer/Exchange", pb.ToPeer, pb.FromPeer)
+    stream.send(pb.ToPeer(hello=pb.PeerHello(member=member)))
+    for doublings in range(8):  # credits; of the steps that are not over yet one comes soon
+        later = step + (16 << doublings)
+        name = pb.ValueName(generation=1, kind=pb.TICKET_TRAIN, step=later, version=later, boundary=1)
+        stream.send(pb.ToPeer(want=pb.Want(id=doublings, name=name)))
+    while True:
+        answer = stream.receive()
+        if answer.WhichOneof("header") != "parked":
+            return NAMES[answer.gone.code] if answer.WhichOneof("header") == "gone" else "have"
+
+
+def neighbour(step, member):
+    return [neighbour_of(claimed, step) for claimed in (1, member)]
+
+
 def what_was_asked():
+    if COMMAND == "neighbour":
+        return neighbour(int(sys.argv[5]), int(sys.argv[6]))
     if COMMAND == "table":
         return table()
     seconds = float(sys.argv[5])
+    if COMMAND == "frame":
+        return frame_for(seconds, int(sys.argv[6]), [int(member) for member in sys.argv[7:]])
     return lie_for(seconds) if COMMAND == "lie" else attack_for(ATTACKS[COMMAND], seconds)
 
 

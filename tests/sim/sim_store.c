@@ -11,7 +11,7 @@ struct store {
     struct machine place; /* of the daemon that has it open */
 };
 
-enum { RUN = 1, SAMPLES = 1000, BOOT_BITS = 48, TERM_STEP_BITS = 10 /* as store_sqlite.c */ };
+enum { RUN = 1, SAMPLES = 1000, BOOT_BITS = 48 /* as store_sqlite.c */, TERM_STEP_BITS = 27 };
 
 enum err store_open_sqlite(const char *path, struct store **ret_store, struct reason *reason)
 {
@@ -89,7 +89,7 @@ enum err store_next_boot(struct store *store, uint64_t *ret_boot, struct reason 
     return ERR_OK;
 }
 
-/* The real store's are all random. */
+/* The real store's are all random, and smaller: there one start in thousands may meet a term again. */
 static uint64_t next_step(struct sim *sim)
 {
     bool restored = sim->store.restored && sim->options.mutation != MUTATE_TERM_AGAIN;

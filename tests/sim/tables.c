@@ -30,9 +30,10 @@ static void check_ended(struct sim *sim, struct tables *tables, const struct coo
 {
     const struct ended *ended = &core->ended;
     uint32_t before = tables->ended_generation == ended->generation ? tables->ended_told : 0;
+    uint32_t now = ended->told + ended->expelled;
     tables->ended_generation = ended->generation;
-    tables->ended_told = ended->told;
-    if (ended->told <= before || ended->generation != core->run.generation)
+    tables->ended_told = now;
+    if (now <= before || ended->generation != core->run.generation)
         return;
     for (uint32_t i = 0; i < core->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&core->servers, i);
@@ -40,9 +41,9 @@ static void check_ended(struct sim *sim, struct tables *tables, const struct coo
             continue;
         const struct server_command *told = find_command(core, server->link, SERVER_ENDED);
         if (told == NULL || told->ended.generation != ended->generation ||
-            told->ended.member_count < ended->told - before)
+            told->ended.member_count < now - before)
             sim_violated(sim, 17, "%s is not told that %u members have ended", server->name,
-                         ended->told - before);
+                         now - before);
     }
 }
 

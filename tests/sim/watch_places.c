@@ -100,7 +100,7 @@ static bool only_younger(const struct run *run, const struct member *member,
 }
 
 /* S5: an older lease does not wait for a member while a younger one has some. Where some members
- * are apart (S7), others may be the wrong ones. */
+ * are apart or too small (S7), others may be the wrong ones. */
 static void check_room(struct sim *sim, const struct coordinator *core)
 {
     const struct run *run = &core->run;
@@ -109,7 +109,7 @@ static void check_room(struct sim *sim, const struct coordinator *core)
     uint64_t attempts[WIRE_LEASES_MAX];
     uint32_t idle = 0, younger = 0, most = run->settings.place_leases;
     if (oldest == NULL || oldest == gangs->list[gangs->count - 1] || !grants(core) ||
-        run->unreachable.apart_count > 0)
+        run->unreachable.apart_count > 0 || members_any_small(&core->members))
         return;
     for (uint32_t i = 0; i < core->members.count; i++) {
         const struct member *member = core->members.list[i];

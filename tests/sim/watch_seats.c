@@ -155,13 +155,14 @@ static uint32_t count_free(const struct coordinator *core, const struct before_g
     return count;
 }
 
-/* S5: a younger lease is given up only when too few members are free. Where some are apart, the
- * free ones may be the wrong ones. */
+/* S5: a younger lease is given up only when too few members are free. Where some are apart or too
+ * small, the free ones may be the wrong ones. */
 static void check_needed(const struct coordinator *core, const struct before *before)
 {
     const struct run *run = &core->run;
     const struct gang *oldest = gangs_oldest_empty(&run->gangs);
-    if (oldest == NULL || run->unreachable.apart_count > 0 || run->settings.place_leases > 1)
+    if (oldest == NULL || run->unreachable.apart_count > 0 || members_any_small(&core->members) ||
+        run->settings.place_leases > 1)
         return;
     for (uint32_t i = 0; i < before->count; i++) {
         const struct before_gang *gang = &before->gangs[i];

@@ -17,6 +17,7 @@ struct accepted_fixture {
     struct accepted *peers[PEERS_MAX];
     int files[PEERS_MAX]; /* the other ends */
     unsigned count;
+    uint32_t workers_max; /* 0: any */
 };
 
 static void accepted_set_up(struct accepted_fixture *world)
@@ -24,6 +25,7 @@ static void accepted_set_up(struct accepted_fixture *world)
     struct accepted_limits limits = {.connections_max = 8,
                                      .half_open_max = 4,
                                      .half_open_host_max = 3,
+                                     .workers_max = world->workers_max > 0 ? world->workers_max : 8,
                                      .certificate_max = 2,
                                      .unfinished_bytes_max = 5000,
                                      .role_bytes_max = {1000, 4000, 2000, 2000},
@@ -120,6 +122,47 @@ TEST_F(a_certificate_has_so_many_connections, accepted)
     prove(f, peer_from(f, HOST), TLS_ROLE_WORKER, 8);
     assert_true(is_open(f, 0) && is_open(f, 1) && is_open(f, 3));
     assert_false(is_open(f, 2));
+}
+
+TEST_F(servers_and_operators_get_in_where_workers_have_all_their_places, accepted, .workers_max = 3)
+{
+    for (unsigned i = 0; i < 3; i++)
+        prove(f, peer_from(f, HOST), TLS_ROLE_WORKER, 10 + i);
+    prove(f, peer_from(f, HOST), TLS_ROLE_OPERATOR, 20);
+    prove(f, peer_from(f, HOST), TLS_ROLE_SERVER, 21);
+    prove(f, peer_from(f, HOST), TLS_ROLE_WORKER, 22);
+    prove(f, peer_from(f, HOST), TLS_ROLE_NONE, 23);
+    assert_true(is_open(f, 3) && is_open(f, 4));
+    assert_false(is_open(f, 5));
+    assert_false(is_open(f, 6));
+    assert_true(is_open(f, 0) && is_open(f, 1) && is_open(f, 2));
+}
+
+/* Half open ones and those of workers leave room for servers and operators, and no certificate has
+ * more than half, whatever the process may open. */
+TEST(the_limits_leave_room_for_others)
+{
+    for (uint32_t files = 64; files < 1u << 20; files += files / 3) {
+        struct accepted_limits limits = {0};
+        accepted_limits_files(&limits, files, 2112);
+        assert_true(limits.connections_max <= files / 2);
+        assert_true(limits.certificate_max <= limits.connections_max / 2);
+        assert_true(limits.certificate_max < limits.workers_max);
+        assert_true(limits.workers_max + limits.half_open_max <
+                    limits.connections_max - limits.connections_max / 9);
+        assert_true(limits.half_open_host_max < limits.half_open_max);
+    }
+}
+
+TEST(the_limits_of_a_process_with_many_files_are_those_that_it_asks_for)
+{
+    struct accepted_limits limits = {0};
+    accepted_limits_files(&limits, 1u << 20, 2112);
+    assert_int_equal(limits.connections_max, 65536);
+    assert_int_equal(limits.half_open_max, 1024);
+    assert_int_equal(limits.certificate_max, 2112);
+    accepted_limits_files(&limits, 864, 2112); /* of 1,024 */
+    assert_int_equal(limits.certificate_max, 216);
 }
 
 TEST_F(a_connection_does_not_outlive_its_certificate, accepted)

@@ -257,6 +257,21 @@ TEST_F(of_too_many_that_have_ended_the_newest_are_known, term)
     assert_int_equal(judge(f), ERR_OK);
 }
 
+/* As a coordinator names them: those who were expelled come last in every report. */
+TEST_F(who_is_named_again_is_known_whoever_ends_meanwhile, term)
+{
+    for (uint64_t i = 0; i < WIRE_ENDED_MAX + 10; i++) {
+        uint64_t members[] = {f->member + 1 + i, f->member};
+        struct server_command command = {.kind = SERVER_ENDED};
+        command.ended.generation = GENERATION;
+        command.ended.step = STEP;
+        command.ended.member_count = 2;
+        command.ended.members = members;
+        admission_end(&f->admission, &command);
+        assert_int_equal(judge(f), ERR_NO_GRANT);
+    }
+}
+
 TEST_F(without_a_run_a_member_waits, term)
 {
     struct admission_term ended = {.term = TERM, .key = {1, 2, 3}};

@@ -99,20 +99,6 @@ TEST_F(the_core_learns_the_spec_and_the_grid, plan)
     assert_non_null(strstr(settings->checkpoint_dir, "/checkpoints"));
 }
 
-/* PipeDream: d · M >= P - 1. */
-TEST(the_delay_that_keeps_all_stages_busy)
-{
-    struct spec run = {.train = {.slot_samples = 2, .microbatch = 1},
-                       .mesh = {.stages = 1, .runs = 1}};
-    assert_int_equal(control_mesh_delay(&run), 0);
-    run.mesh.stages = 4;
-    assert_int_equal(control_mesh_delay(&run), 2); /* two microbatches a lease */
-    run.train.node_slots = 2;
-    assert_int_equal(control_mesh_delay(&run), 1);
-    run.mesh.runs = 2; /* of units in each place: eight behind each other */
-    assert_int_equal(control_mesh_delay(&run), 2);
-}
-
 TEST_F(members_of_a_place_share_what_is_large_enough, plan)
 {
     static const char *const specs[] = {
@@ -129,6 +115,14 @@ TEST_F(members_of_a_place_share_what_is_large_enough, plan)
         assert_int_equal(plan(f), ERR_OK);
         assert_int_equal(control_mesh_shares(&f->plan.run->mesh, &f->plan.run->model), shared[i]);
     }
+}
+
+TEST_F(a_mesh_whose_values_no_message_holds_is_no_run, plan)
+{
+    f->request.spec = "model: {kind: mlp, layers: [2, 600000, 3]}\ndata: {kind: spiral}\n"
+                      "train: {slot_samples: 32, microbatch: 32}\nmesh: {stage: 2}\n";
+    assert_int_equal(plan(f), ERR_INVALID);
+    assert_non_null(strstr(f->reason.text, "train.microbatch: 16 would do"));
 }
 
 TEST_F(p4_with_a_lossy_codec_the_node_size_is_the_runs, plan)

@@ -1,6 +1,9 @@
 /* The coordinator's daemon: what reports, servers' streams and members' streams are good for. */
 #include "tests/unit/control_fixture.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 /* ---- reports and streams ---- */
 
 TEST_F(reports_that_do_not_decode_or_belong_elsewhere_change_nothing, control)
@@ -204,12 +207,43 @@ TEST_F(the_status_has_the_ends_of_certificates, control, .trains = true)
     scoped(connection_release) struct connection *connection = new_connection(f, 0, false);
     connection->certificate_ends_s = 1000;
     member_says(f, connection, member);
-    control_certificate(f->control, 2000);
+    control_certificate(f->control, 2000, 0);
     struct status_reply reply = status(f, &arena);
     assert_int_equal(reply.members[0].certificate_ends_s, 1000);
     assert_int_equal(reply.servers[0].certificate_ends_s, 2000); /* the coordinator's own */
     control_connection_closed(f->control, f->now_ns, connection);
     assert_int_equal(status(f, &arena).members[0].certificate_ends_s, 0);
+}
+
+static bool is_logged(int log, const char *words)
+{
+    char text[4096] = {0};
+    assert_true(pread(log, text, sizeof text - 1, 0) >= 0);
+    assert_int_equal(ftruncate(log, 0), 0);
+    assert_int_equal(lseek(log, 0, SEEK_SET), 0);
+    return strstr(text, words) != NULL;
+}
+
+TEST_F(open_streams_are_warned_of_once_a_day, control, .trains = true)
+{
+    enum { DAY_S = 86400, END_S = 100 * DAY_S };
+    int log = memfd_create("log", MFD_CLOEXEC);
+    uint64_t member = join(f);
+    scoped(connection_release) struct connection *connection = new_connection(f, 0, false);
+    member_says(f, connection, member);
+    connection->certificate_ends_s = END_S;
+    f->logger = (struct logger){.level = LOG_LEVEL_WARNING, .fd = log};
+    const char *words = "certificates of others end soon  streams=1";
+    control_certificate(f->control, 2 * END_S, END_S - 8 * DAY_S);
+    assert_false(is_logged(log, words));
+    control_certificate(f->control, 2 * END_S, END_S - 7 * DAY_S);
+    assert_true(is_logged(log, words));
+    control_certificate(f->control, 2 * END_S, END_S - 7 * DAY_S + 3600);
+    assert_false(is_logged(log, words));
+    control_certificate(f->control, 2 * END_S, END_S - 6 * DAY_S);
+    assert_true(is_logged(log, words));
+    f->logger.fd = -1;
+    close(log);
 }
 
 TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control, .trains = true)

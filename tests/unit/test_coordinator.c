@@ -17,9 +17,13 @@ TEST_F(a_run_waits_for_its_servers_and_says_so, coordinator, .plan = 3)
 
 TEST_F(one_run_at_a_time, coordinator, .plan = 3)
 {
+    struct reason reason;
     start(f, &f->run);
     f->run.run = 2;
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, NULL, NULL), ERR_EXISTS);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, NULL, &reason),
+                     ERR_EXISTS);
+    assert_string_equal(reason.text, "run 1 is still active: `roost watch` shows it, `roost stop` "
+                                     "ends it after a checkpoint");
 }
 
 TEST_F(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit, coordinator,
@@ -177,7 +181,7 @@ TEST_F(a_server_that_cannot_prepare_fails_the_run_by_name, coordinator)
     prepare_three_steps(f);
     assert_int_equal(say_unready(f, 0, ERR_CORRUPT), ERR_OK);
     assert_int_equal(status(f).state, RUN_FAILED);
-    assert_string_equal(status(f).reason, "server s0 cannot prepare: CORRUPT: g4-v9: block 3");
+    assert_string_equal(status(f).reason, "server s0 cannot prepare: g4-v9: block 3");
 }
 
 /* ---- tickets ---- */

@@ -1,6 +1,8 @@
 /* The coordinator: cuts, and how a run stops. */
 #include "tests/unit/coordinator_fixture.h"
 
+#include <errno.h>
+
 /* ---- cuts ---- */
 
 TEST_F(p9_a_cut_is_recorded_when_every_servers_manifest_is_there, coordinator, .steps = 9,
@@ -37,7 +39,7 @@ TEST_F(a_damaged_cut_falls_back_to_the_next_whole_one, coordinator, .plan = 20)
     assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OK);
     assert_int_equal(status(f).state, RUN_STARTING);
     assert_non_null(
-        strstr(seen(f, EFFECT_FIND_CUT)->find.unready, "server s1 cannot prepare: CORRUPT"));
+        strstr(seen(f, EFFECT_FIND_CUT)->find.unready, "server s1 cannot prepare: g4-v9: block 3"));
     coordinator_cut_found(f->coordinator, f->now_ms, &whole, "server s1 cannot prepare");
     look(f);
     assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "steps_lost=3"));
@@ -179,6 +181,15 @@ TEST_F(P9_while_disks_are_slower_than_steps_no_further_cut_is_ordered, coordinat
     step_cuts(f, 21, false);
     assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
     step_cuts(f, 22, true); /* somebody asked for this one */
+}
+
+TEST_F(a_folder_that_a_server_may_not_write_is_said_in_true_words, coordinator, .steps = 9,
+       .cut_every = 1)
+{
+    step(f, 0);
+    assert_int_equal(say_manifest(f, 0, 1, err_from_errno(EACCES)), ERR_OK);
+    assert_string_equal(status(f).cut_error,
+                        "server s0 could not write the checkpoint of version 1: not permitted");
 }
 
 TEST_F(a_full_disk_is_said_and_training_goes_on, coordinator, .steps = 9, .cut_every = 1)

@@ -1078,6 +1078,55 @@ TEST_F(who_is_killed_twice_in_a_place_is_told_from_the_lost, places, .c.steps = 
     assert_string_equal(newest_end(f), "killed twice");
 }
 
+/* Member i, which has a place, is killed, and started again. */
+static void kill_and_start(struct places_fixture *f, uint32_t i)
+{
+    lose(f, i);
+    f->m[i] = join_reached(&f->c, (const char *[]){"a", "b", "c", "d", "e"}[i]);
+    f->sequence[i] = 0;
+    ask(f, i);
+}
+
+TEST_F(who_is_killed_twice_in_a_stage_gets_another_one, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    kill_and_start(f, 1);
+    assert_int_equal(answer(&f->c, f->m[1]).place.stage, 1);
+    kill_and_start(f, 1);
+    assert_false(is_answered(f, 1)); /* c could have the place */
+    ask(f, 2);
+    replies[1] = answer(&f->c, f->m[2]);
+    assert_int_equal(replies[1].place.stage, 1);
+    done(f, 0, &replies[0], ERR_OK);
+    done(f, 2, &replies[1], ERR_OK);
+    ask(f, 0);
+    assert_int_equal(answer(&f->c, f->m[1]).place.stage, 0);
+    assert_int_equal(answer(&f->c, f->m[0]).place.stage, 1);
+}
+
+TEST_F(a_lease_that_only_who_is_too_small_could_fill_is_leased_anew, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    for (uint32_t i = 2; i < JOINED; i++)
+        lose(f, i);
+    kill_and_start(f, 1);
+    assert_true(is_answered(f, 1));
+    kill_and_start(f, 1);
+    assert_false(is_answered(f, 1));
+    assert_false(has_lease(f, 0, &attempt));
+    ask(f, 0);
+    assert_int_equal(answer(&f->c, f->m[1]).place.stage, 0);
+    assert_int_equal(answer(&f->c, f->m[0]).place.stage, 1);
+    kill_and_start(f, 0);
+    assert_true(is_answered(f, 0));
+    kill_and_start(f, 0); /* nobody is left for the stage: what happened is forgotten */
+    assert_true(is_answered(f, 0));
+    assert_int_equal(answer(&f->c, f->m[0]).place.stage, 1);
+}
+
 TEST_F(who_is_too_small_for_a_place_is_told_from_the_lost, places, .c.steps = 4)
 {
     struct acquire_reply replies[PLACES];

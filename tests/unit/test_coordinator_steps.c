@@ -164,6 +164,24 @@ TEST_F(a_step_that_is_not_finite_names_who_brought_it, coordinator, .steps = 5)
         strstr(seen(f, EFFECT_LOG)->log.text, "step not finite  step=0 in_row=1 brought_by=w"));
 }
 
+/* Their names need two lines. */
+TEST_F(nobody_is_left_out_of_those_who_brought_a_step_that_is_not_finite, coordinator, .steps = 5)
+{
+    static const char *const names[SLOTS] = {
+        "first-of-four-machines-with-long-names", "second-of-four-machines-with-long-names",
+        "third-of-four-machines-with-long-names", "fourth-of-four-machines-with-long-names"};
+    char lines[4096] = "";
+    for (unsigned i = 0; i < SLOTS; i++)
+        ticket_of(f, join_named(f, names[i]), 1);
+    assert_int_equal(say_reduced(f, 0, 0, NAN), ERR_OK);
+    assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
+    for (size_t i = 0; i < f->count; i++)
+        if (f->seen[i].kind == EFFECT_LOG)
+            strncat(lines, f->seen[i].log.text, sizeof lines - strlen(lines) - 1);
+    for (unsigned i = 0; i < SLOTS; i++)
+        assert_non_null(strstr(lines, names[i]));
+}
+
 TEST_F(too_many_steps_that_are_not_finite_fail_the_run_by_name, coordinator, .steps = 5)
 {
     for (uint64_t i = 0; i < 2; i++) {

@@ -19,6 +19,29 @@ static struct coordinator_member member_at(const struct coordinator_fixture *f, 
     return member;
 }
 
+/* Whoever was expelled must not be forgotten because a crowd comes and goes within one step. */
+TEST_F(servers_know_who_was_expelled_whoever_leaves_after_it, coordinator, .steps = 9)
+{
+    uint64_t wrong = join_named(f, "wrong");
+    differ(f, wrong, wrong);
+    const struct server_command *told = command(f, 0, SERVER_ENDED);
+    assert_int_equal(told->ended.member_count, 1);
+    for (uint32_t i = 0; i < WIRE_ENDED_MAX + 100; i++) {
+        uint64_t member = join_named(f, "crowd");
+        assert_int_equal(leave(f, member, "enough"), ERR_OK);
+        look(f);
+        told = command(f, 0, SERVER_ENDED);
+        assert_int_equal(told->ended.member_count, 2);
+        assert_int_equal(told->ended.members[0], member);
+        assert_int_equal(told->ended.members[1], wrong); /* it may have forgotten */
+    }
+    lose_server(f, 1);
+    hello(f, 1, f->generation);
+    told = command(f, 1, SERVER_ENDED);
+    assert_in_range(told->ended.member_count, WIRE_ENDED_MAX / 2, WIRE_ENDED_MAX);
+    assert_int_equal(told->ended.members[told->ended.member_count - 1], wrong);
+}
+
 TEST_F(two_that_differ_are_both_named, coordinator, .steps = 9, .workers = 2)
 {
     differ(f, f->b, f->a);

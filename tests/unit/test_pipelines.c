@@ -335,3 +335,41 @@ TEST(a_shape_without_a_program_is_refused_with_one_that_has_one)
             fail_msg("\"%s\" is said", reason.text);
     }
 }
+
+/* ---- without a flush ---- */
+
+/* PipeDream: d · M >= P - 1. */
+TEST(which_delays_leave_gaps_and_what_would_do)
+{
+    static const struct {
+        struct schedule_shape shape;
+        uint32_t delay;
+        const char *wanted; /* NULL: no place waits */
+    } rows[] = {
+        {{SCHEDULE_1F1B, 1, 1, 4, 1, 1}, 1, NULL},
+        {{SCHEDULE_1F1B, 4, 1, 4, 1, 1}, 0, NULL}, /* it is sync */
+        {{SCHEDULE_1F1B, 4, 1, 4, 1, 1},
+         2,
+         "4 stages with 1 microbatch a ticket wait between steps: a delay of 3 would do"},
+        {{SCHEDULE_1F1B, 4, 1, 4, 1, 1}, 3, NULL},
+        {{SCHEDULE_1F1B, 4, 1, 4, 2, 1},
+         1,
+         "4 stages with 2 microbatches a ticket wait between steps: a delay of 2 would do"},
+        {{SCHEDULE_INTERLEAVED, 4, 2, 8, 4, 1},
+         1,
+         "4 stages of several runs with 4 microbatches a ticket wait between steps: a delay of 2 "
+         "would do"},
+        {{SCHEDULE_1F1B, 8, 1, 8, 1, 1}, 7, NULL},
+        {{SCHEDULE_1F1B, 9, 1, 9, 1, 1},
+         32,
+         "9 stages with 1 microbatch a ticket wait between steps, since a worker shares at most 8 "
+         "tickets, whatever the delay: 2 microbatches a ticket and a delay of 7 would do"},
+        {{SCHEDULE_1F1B, 9, 1, 9, 2, 1}, 32, NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct spec spec = {.consistency = {.kind = SPEC_DELAY, .delay = rows[i].delay}};
+        struct reason why = {.text = ""};
+        assert_int_equal(pipeline_waits(&rows[i].shape, &spec, &why), rows[i].wanted != NULL);
+        assert_string_equal(why.text, rows[i].wanted != NULL ? rows[i].wanted : "");
+    }
+}

@@ -93,8 +93,14 @@ TEST(rows_that_no_run_could_follow_are_refused_with_place_and_row)
         {2, "0F0,0B0;1F0,1B0,2F0,2B0,3F0,3B0,4F0,4B0",
          "my.csv names 5 stages, and the model has 4 units to give to them"},
         {2, "0F0,0B0;1F65535,1B65535",
-         "my.csv has 4 rows, too few for a forward and a backward of 2 stages and 65536 "
-         "microbatches"},
+         "my.csv place 0 ends after row 2 without F of unit 0, microbatch 1"},
+        {2, "0F0,0F1,0B0;1F0,1F1,1B0,1B1",
+         "my.csv place 0 ends after row 3 without B of unit 0, microbatch 1"},
+        {2, "0F0,0F1,0B0,0B1;1F0,1F1,1B1",
+         "my.csv place 1 ends after row 3 without B of unit 1, microbatch 0"},
+        {2, "0F0,0F1,0I0,0W0,0I1;1F0,1F1",
+         "my.csv place 0 ends after row 5 without W of unit 0, microbatch 1"},
+        {2, "0F0,0B0;2F0,2B0", "my.csv has no acts of unit 1"},
         {2, "0F0,0B0;1F0,1B0",
          "my.csv has 1 microbatch, and a slot of the run 2 (train.slot_samples / "
          "train.microbatch): a multiple of that would do"},
@@ -132,6 +138,38 @@ TEST(rows_that_no_run_could_follow_are_refused_with_place_and_row)
         const struct schedule_shape shape = shape_of(rows[i].rows, rows[i].places);
         assert_int_equal(rows_judge(&shape, &reason), ERR_INVALID);
         assert_string_equal(reason.text, rows[i].wanted);
+    }
+}
+
+/* Stages alternate over two places: "0F0,2F0,…,2B0,0B0;1F0,3F0,…". */
+static void write_alternating(struct buf *text, uint32_t stages)
+{
+    for (uint32_t place = 0; place < 2; place++) {
+        for (uint32_t stage = place; stage < stages; stage += 2)
+            assert_int_equal(buf_printf(text, "%uF0,", stage), ERR_OK);
+        for (uint32_t stage = stages - 2 + place; stage < stages; stage -= 2)
+            assert_int_equal(
+                buf_printf(text, "%uB0%s", stage, stage > 1 ? "," : (place == 0 ? ";" : "")),
+                ERR_OK);
+    }
+}
+
+/* A worker keeps a sum of digests for each boundary and way (worker/boundary_sums.h). */
+TEST(a_place_has_at_most_sixteen_boundaries_with_others)
+{
+    for (uint32_t stages = 16; stages <= 18; stages += 2) {
+        scoped(buf_release) struct buf text = {0};
+        struct reason reason = {.text = ""};
+        write_alternating(&text, stages);
+        struct schedule_shape shape = shape_of((const char *)text.data, 2);
+        shape.units = 18;
+        shape.microbatches = 1;
+        assert_int_equal(rows_judge(&shape, &reason), stages == 16 ? ERR_OK : ERR_INVALID);
+        assert_string_equal(reason.text,
+                            stages == 16
+                                ? ""
+                                : "my.csv place 0 has 17 boundaries with other places, and a place "
+                                  "may have 16: fewer stages, or more places, would do");
     }
 }
 

@@ -66,11 +66,14 @@ static void park_cancelled(void *owner, struct rpc_request *request)
     tally_add(&world->tally, CANCELLED);
 }
 
-/* The request's first byte is the error to answer with. */
+/* The request's first byte is the error to answer with, the others the sentence. */
 static void fail_so(void *owner, struct rpc_request *request, struct slice bytes)
 {
+    char text[64] = "said so";
     (void)owner;
-    rpc_fail(request, err_from_wire(bytes.data[0]), "said so");
+    if (bytes.bytes > 1)
+        snprintf(text, sizeof text, "%.*s", (int)bytes.bytes - 1, (const char *)bytes.data + 1);
+    rpc_fail(request, err_from_wire(bytes.data[0]), text);
 }
 
 static void too_long(void *owner, struct rpc_request *request, struct slice bytes)
@@ -189,6 +192,13 @@ TEST_F(every_error_arrives_as_itself, rpc)
         assert_int_equal(call(f, f->worker, "/test.T/Fail", (struct slice){&byte, 1}), code);
         assert_string_equal(f->reason.text, "said so");
     }
+}
+
+TEST_F(a_sentence_cannot_forge_lines_of_a_terminal, rpc)
+{
+    const char question[] = {ERR_INVALID, 'n', 'o', '\n', 'r', 'o', 'o', 's', 't', '\x1B', '[', 0};
+    assert_int_equal(call(f, f->worker, "/test.T/Fail", slice_of(question)), ERR_INVALID);
+    assert_string_equal(f->reason.text, "no?roost?[");
 }
 
 TEST_F(an_unknown_method_is_unsupported, rpc)

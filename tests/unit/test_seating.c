@@ -27,7 +27,8 @@ static void seating_tear_down(struct seating_fixture *f)
 static void add(struct seating_fixture *f, uint64_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        seating_add(&f->seating, first + i, UINT32_MAX, false);
+        seating_add(&f->seating,
+                    &(struct candidate){.member = first + i, .seat = UINT32_MAX, .bound = false});
 }
 
 static void part(struct seating_fixture *f, uint64_t a, uint64_t b)
@@ -60,20 +61,21 @@ static void check_order(const struct seating_fixture *f)
 
 TEST_F(a_stage_goes_to_who_has_its_weights, seating, .places = 3)
 {
-    seating_add(&f->seating, 1, 2, false);
-    seating_add(&f->seating, 2, 7, false); /* of another mesh */
-    seating_add(&f->seating, 3, UINT32_MAX, false);
-    seating_add(&f->seating, 4, 0, false);
+    seating_add(&f->seating, &(struct candidate){.member = 1, .seat = 2, .bound = false});
+    seating_add(&f->seating,
+                &(struct candidate){.member = 2, .seat = 7, .bound = false}); /* of another mesh */
+    seating_add(&f->seating, &(struct candidate){.member = 3, .seat = UINT32_MAX, .bound = false});
+    seating_add(&f->seating, &(struct candidate){.member = 4, .seat = 0, .bound = false});
     assert_true(fill_all(f));
     check_line(f, (const uint64_t[]){4, 3, 1});
 }
 
 TEST_F(who_computes_already_stays_at_its_stage_and_comes_last, seating, .places = 3)
 {
-    seating_add(&f->seating, 1, 2, false);
-    seating_add(&f->seating, 2, 0, true);
-    seating_add(&f->seating, 3, 1, true);
-    seating_add(&f->seating, 4, 1, true);
+    seating_add(&f->seating, &(struct candidate){.member = 1, .seat = 2, .bound = false});
+    seating_add(&f->seating, &(struct candidate){.member = 2, .seat = 0, .bound = true});
+    seating_add(&f->seating, &(struct candidate){.member = 3, .seat = 1, .bound = true});
+    seating_add(&f->seating, &(struct candidate){.member = 4, .seat = 1, .bound = true});
     assert_true(fill_all(f));
     check_line(f, (const uint64_t[]){2, 3, 1}); /* 1 has another's weights, and no work */
 }
@@ -84,6 +86,27 @@ TEST_F(those_that_are_apart_do_not_sit_side_by_side, seating, .places = 3)
     part(f, 1, 2);
     assert_true(fill_all(f));
     check_line(f, (const uint64_t[]){1, 3, 2});
+}
+
+TEST_F(nobody_sits_in_a_stage_that_it_is_too_small_for, seating, .places = 3)
+{
+    seating_add(&f->seating, &(struct candidate){.member = 1, .seat = 1, .small = 1 << 0 | 1 << 1});
+    seating_add(&f->seating, &(struct candidate){.member = 2, .seat = 2, .small = 1 << 2});
+    seating_add(&f->seating, &(struct candidate){.member = 3, .seat = 0});
+    assert_true(fill_all(f));
+    check_line(f, (const uint64_t[]){3, 2, 1});
+    assert_false(seating_too_small(&f->seating, 2, 1 << 0 | 1 << 1));
+}
+
+TEST_F(where_all_are_too_small_for_a_stage_there_is_no_order, seating, .places = 2)
+{
+    f->seating.ranks = 2; /* both seats are of one stage */
+    seating_add(&f->seating, &(struct candidate){.member = 1, .seat = 0, .small = 1});
+    seating_add(&f->seating, &(struct candidate){.member = 2, .seat = 1});
+    assert_false(fill_all(f));
+    add(f, 3, 1);
+    assert_true(fill_all(f));
+    check_line(f, (const uint64_t[]){3, 2});
 }
 
 TEST_F(an_earlier_choice_is_taken_back, seating, .places = 3)

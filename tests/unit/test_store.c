@@ -117,7 +117,7 @@ TEST_F(p3_p7_a_store_from_a_backup_counts_elsewhere, store)
     for (int i = 0; i < 3; i++, term = next, boot = boot_next) {
         assert_int_equal(store_take_term(f->store, &next, NULL), ERR_OK);
         assert_int_equal(store_next_boot(f->store, &boot_next, NULL), ERR_OK);
-        assert_true(next > term && next <= term + 1024);
+        assert_true(next > term && next <= term + 4096);
         assert_true(boot_next > boot);
         other += next > term + 1 && boot_next > boot + 1;
     }

@@ -231,6 +231,71 @@ TEST(what_is_wrong_with_an_identity_is_said)
     }
 }
 
+/* A worker's certificate of the CA, as an older roost made it, or another tool. */
+static struct buf signed_with(const struct pair *ca, const char *use, const char *names)
+{
+    struct buf pem = {0};
+    char *data;
+    BIO *bio = BIO_new_mem_buf(ca->key.data, (int)ca->key.bytes), *out = BIO_new(BIO_s_mem());
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL);
+    X509 *certificate = X509_new();
+    X509V3_CTX context;
+    X509V3_set_ctx(&context, certificate, certificate, NULL, NULL, 0);
+    assert_int_equal(X509_set_version(certificate, X509_VERSION_3), 1);
+    assert_int_equal(X509_set_pubkey(certificate, key), 1);
+    assert_non_null(X509_gmtime_adj(X509_getm_notBefore(certificate), 0));
+    assert_non_null(X509_gmtime_adj(X509_getm_notAfter(certificate), HOUR_S));
+    X509_EXTENSION *extensions[] = {
+        X509V3_EXT_conf_nid(NULL, &context, NID_subject_alt_name, names),
+        use != NULL ? X509V3_EXT_conf_nid(NULL, &context, NID_ext_key_usage, use) : NULL};
+    for (size_t i = 0; i < 2 && extensions[i] != NULL; i++) {
+        assert_int_equal(X509_add_ext(certificate, extensions[i], -1), 1);
+        X509_EXTENSION_free(extensions[i]);
+    }
+    assert_true(X509_sign(certificate, key, EVP_sha256()) > 0);
+    assert_int_equal(PEM_write_bio_X509(out, certificate), 1);
+    size_t bytes = (size_t)BIO_get_mem_data(out, &data);
+    assert_int_equal(buf_append(&pem, data, bytes), ERR_OK);
+    assert_int_equal(buf_append(&pem, "", 1), ERR_OK);
+    pem.bytes--;
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+    BIO_free(bio);
+    BIO_free(out);
+    return pem;
+}
+
+TEST(with_which_certificates_a_worker_can_be_asked)
+{
+#define CLIENT_ONLY                                                                                \
+    "w.crt: is for clients only, so that no other worker can ask this one; make a new one (roost " \
+    "cert)"
+#define NAMELESS                                                                                   \
+    "w.crt: does not name worker.roost.invalid, so that no other worker can ask this one; make a " \
+    "new one (roost cert)"
+    static const struct {
+        const char *use, *names, *text;
+    } rows[] = {
+        {"serverAuth,clientAuth", "URI:x,DNS:worker.roost.invalid", ""},
+        {NULL, "DNS:worker.roost.invalid", ""},
+        {"clientAuth", "URI:x", CLIENT_ONLY},
+        {"clientAuth", "DNS:worker.roost.invalid", CLIENT_ONLY},
+        {"serverAuth", "URI:x", NAMELESS},
+        {"serverAuth", "DNS:w7.example", NAMELESS},
+    };
+    scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct reason reason = {.text = ""};
+        struct buf pem = signed_with(&ca, rows[i].use, rows[i].names);
+        scoped(tls_identity_release) struct tls_identity identity =
+            identity_of(&ca.certificate, &pem, &ca.key);
+        enum err err = tls_identity_serves(&identity, NOW_S, &reason);
+        assert_string_equal(reason.text, rows[i].text);
+        assert_int_equal(err, rows[i].text[0] == 0 ? ERR_OK : ERR_UNTRUSTED);
+        buf_release(&pem);
+    }
+}
+
 TEST(names_hosts_and_times_that_cannot_be_are_refused)
 {
     scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);

@@ -153,6 +153,36 @@ TEST_F(a_week_before_its_end_a_certificate_is_reported, dir, .made = true)
     assert_non_null(strstr(soon.text, "worker.crt ends at "));
 }
 
+TEST(a_warning_comes_once_a_day_in_the_last_week)
+{
+    enum { DAY_S = 86400, HOUR_S = 3600, END_S = NOW_S + 30 * DAY_S };
+    int64_t warned_s = 0;
+    unsigned warnings = 0;
+    assert_false(tls_warning_is_due(0, NOW_S, &warned_s)); /* there is none */
+    for (int64_t now_s = NOW_S; now_s <= END_S; now_s += HOUR_S) {
+        bool due = tls_warning_is_due(END_S, now_s, &warned_s);
+        warnings += due;
+        assert_true(!due || (END_S - now_s) % DAY_S == 0);
+    }
+    assert_int_equal(warnings, 8);
+    assert_true(tls_warning_is_due(END_S, END_S - DAY_S, &warned_s)); /* the clock was put back */
+}
+
+TEST_F(the_certificate_that_lies_there_by_now_is_warned_of, dir, .made = true)
+{
+    enum { DAY_S = 86400 };
+    struct reason soon = {0};
+    int64_t warned_s = 0;
+    assert_int_equal(read_worker(f), ERR_OK);
+    struct tls_identity shown = tls_identity_names(&f->identity);
+    assert_false(tls_identity_watch(&shown, NOW_S, &warned_s, &soon));
+    assert_true(tls_identity_watch(&shown, NOW_S + 24 * DAY_S, &warned_s, &soon));
+    assert_non_null(strstr(soon.text, "worker.crt ends at "));
+    make(f, &(struct tls_certificates){.now_s = NOW_S + 25 * DAY_S});
+    assert_false(tls_identity_watch(&shown, NOW_S + 26 * DAY_S, &warned_s, &soon));
+    assert_int_equal(shown.not_after_s, NOW_S + 55 * DAY_S);
+}
+
 TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
 {
     static struct tls_revoked revoked;
@@ -174,13 +204,14 @@ TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
     }
     assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_OK);
     assert_false(news);
-    static const char bad[] = "worker/w7\n";
+    const struct tls_revoked before = revoked;
+    static const char bad[] = "0102 worker/w6\nworker/w7\n";
     assert_int_equal(file_write_atomic(&file_ops_real, list, 0644,
                                        (struct slice){(const uint8_t *)bad, sizeof bad - 1}, NULL),
                      ERR_OK);
     assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_UNTRUSTED);
-    assert_non_null(strstr(reason.text, "line 1"));
-    assert_int_equal(revoked.count, 2); /* the list before */
+    assert_non_null(strstr(reason.text, "line 2"));
+    assert_memory_equal(&revoked, &before, sizeof before);
 }
 
 TEST_F(a_file_that_is_no_certificate_is_named, dir, .made = true)

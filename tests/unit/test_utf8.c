@@ -57,6 +57,13 @@ TEST(a_word_has_nothing_that_a_log_line_quotes)
         assert_false(utf8_is_word(wrong[i]));
 }
 
+TEST(what_may_not_be_shown_becomes_question_marks)
+{
+    char text[] = "a\nb\x1B[2J \xC3\xA9 \xE2\x80\xAE \xC2\x9B \xFF \xE2\x82\xAC\xC3";
+    utf8_make_plain(text);
+    assert_string_equal(text, "a?b?[2J \xC3\xA9 ??? ?? ? \xE2\x82\xAC?");
+}
+
 TEST(what_is_not_utf8_is_refused)
 {
     static const char *const wrong[] = {

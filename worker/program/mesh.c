@@ -34,8 +34,8 @@ struct mesh mesh_of(const struct spec *spec)
     return mesh;
 }
 
-static struct schedule_shape shape_of(const struct mesh *mesh, const struct model *model,
-                                      struct mesh_node node)
+struct schedule_shape mesh_shape(const struct mesh *mesh, const struct model *model,
+                                 struct mesh_node node)
 {
     return (struct schedule_shape){.schedule = mesh->schedule,
                                    .places = mesh->places,
@@ -68,7 +68,7 @@ static enum err complete(const struct mesh *mesh, struct program *compute,
 enum err mesh_training(const struct mesh *mesh, const struct model *model, struct mesh_node node,
                        struct program *ret_program, struct reason *reason)
 {
-    const struct schedule_shape shape = shape_of(mesh, model, node);
+    const struct schedule_shape shape = mesh_shape(mesh, model, node);
     const struct passes_options passes = {.recompute = mesh->recompute, .offload = mesh->offload};
     scoped(program_release) struct program compute = {0};
     scoped(pipeline_runs_release) struct pipeline_runs runs = {0};
@@ -84,7 +84,7 @@ enum err mesh_training(const struct mesh *mesh, const struct model *model, struc
 enum err mesh_validation(const struct mesh *mesh, const struct model *model, struct mesh_node node,
                          struct program *ret_program)
 {
-    const struct schedule_shape shape = shape_of(mesh, model, node);
+    const struct schedule_shape shape = mesh_shape(mesh, model, node);
     scoped(program_release) struct program compute = {0};
     scoped(pipeline_runs_release) struct pipeline_runs runs = {0};
     TRY(rows_runs(&shape, model, &runs));

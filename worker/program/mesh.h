@@ -41,6 +41,10 @@ struct mesh_node {
     uint32_t microbatches; /* of a slot */
 };
 
+/* Its shape, of a node. Borrows the mesh. */
+struct schedule_shape mesh_shape(const struct mesh *mesh, const struct model *model,
+                                 struct mesh_node node);
+
 /* Training, of all places. ERR_INVALID: there is no such program (rows_judge); ERR_NOMEM. */
 enum err mesh_training(const struct mesh *mesh, const struct model *model, struct mesh_node node,
                        struct program *ret_program, struct reason *reason) MUST_USE;

@@ -34,8 +34,6 @@ enum {
     LOOK_MS = 1000,   /* how often the list of revoked certificates is looked at */
     ENDED_MIN =
         64, /* so many connections ended, or a limit closed one: memory goes back to the system */
-    CONNECTIONS_MAX = 65536,
-    HALF_OPEN_MAX = 1024,           /* 22 KiB of memory each */
     UNPROVED_BYTES_MAX = 256 << 10, /* a handshake with the longest chain */
     READ_AHEAD_BYTES = 4 << 20,     /* a message that nobody reads: 3 to 4 MiB were seen */
     RESETS_MAX = 512
@@ -314,15 +312,9 @@ static enum err bind_all(struct rpc_listener *listener, const char *address, str
 
 static struct accepted_limits limits_of(const struct rpc_settings *settings, uint32_t file_max)
 {
-    /* Two files for each connection, a quarter of all for those half open. */
-    uint32_t half_open = file_max / 8 < HALF_OPEN_MAX ? file_max / 8 : HALF_OPEN_MAX;
-    struct accepted_limits limits = {
-        .connections_max = file_max / 2 < CONNECTIONS_MAX ? file_max / 2 : CONNECTIONS_MAX,
-        .half_open_max = half_open,
-        .half_open_host_max = half_open - half_open / 4,
-        .certificate_max = settings->connections_max,
-        .unfinished_bytes_max = settings->unfinished_bytes_max,
-        .resets_max = RESETS_MAX};
+    struct accepted_limits limits = {.unfinished_bytes_max = settings->unfinished_bytes_max,
+                                     .resets_max = RESETS_MAX};
+    accepted_limits_files(&limits, file_max, settings->connections_max);
     limits.role_bytes_max[TLS_ROLE_NONE] = UNPROVED_BYTES_MAX;
     for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++)
         limits.role_bytes_max[role] = READ_AHEAD_BYTES + settings->role_bytes_max[role];

@@ -145,7 +145,7 @@ static const struct rpc_method *admit(const struct rpc_server *server, const str
             reason_set(reason, ERR_UNSUPPORTED, "no method %.*s here",
                        bytes < 100 ? (int)bytes : 100, (const char *)GRPC_SLICE_START_PTR(path));
     } else if (server->tls && (method->roles & TLS_ROLE_BIT(peer->holder.role)) == 0) {
-        *ret_err = reason_set(reason, ERR_DENIED, "role %s may not call %s",
+        *ret_err = reason_set(reason, ERR_DENIED, "a certificate of role %s may not call %s",
                               tls_role_name(peer->holder.role), method->path);
         method = NULL;
     }

@@ -2,6 +2,7 @@
  * number; the status is for foreign peers, and for ends that the library itself makes up. */
 #include "common/rpc/grpc/core.h"
 #include "common/time.h"
+#include "common/utf8.h"
 
 #include <string.h>
 
@@ -237,6 +238,7 @@ enum err rpc_ending_read(const struct rpc_ending *ending, bool cancelled,
         bytes = sizeof text - 1;
     memcpy(text, GRPC_SLICE_START_PTR(ending->text), bytes);
     text[bytes] = 0;
+    utf8_make_plain(text); /* the other end chose it, and it will be printed */
     if (ending->code == GRPC_STATUS_OK)
         return ERR_OK;
     enum err err = trailer_err(ending);
