@@ -24,7 +24,8 @@ struct sampler {
     float *logits;
     int32_t *window; /* (context) on the host */
     uint32_t length;
-    float host_logits[BYTES];
+    uint32_t classes;
+    float *host_logits, *sorted; /* (classes) */
 };
 
 static void sampler_release(struct sampler *s)
@@ -35,6 +36,8 @@ static void sampler_release(struct sampler *s)
         s->k->free(s->k, device[i]);
     free(s->weights);
     free(s->window);
+    free(s->host_logits);
+    free(s->sorted);
 }
 
 static enum err alloc_arrays(struct sampler *s, uint64_t output, uint64_t saved, uint64_t scratch)
@@ -48,8 +51,11 @@ static enum err alloc_arrays(struct sampler *s, uint64_t output, uint64_t saved,
     s->tokens = k->alloc(k, context * sizeof(int32_t));
     s->logits = k->alloc(k, unit_logits_count(s->model) * sizeof(float));
     s->window = calloc(context, sizeof *s->window);
+    s->host_logits = calloc(s->classes, sizeof *s->host_logits);
+    s->sorted = calloc(s->classes, sizeof *s->sorted);
     bool all = s->activations[0] != NULL && s->activations[1] != NULL && s->saved != NULL &&
-               s->scratch != NULL && s->tokens != NULL && s->logits != NULL && s->window != NULL;
+               s->scratch != NULL && s->tokens != NULL && s->logits != NULL && s->window != NULL &&
+               s->host_logits != NULL && s->sorted != NULL;
     return all ? ERR_OK : ERR_NOMEM;
 }
 
@@ -116,7 +122,7 @@ static enum err next_logits(struct sampler *s, struct reason *reason)
     const char *failure = k->synchronize(k);
     if (failure != NULL)
         return reason_set(reason, ERR_IO, "device: %s", failure);
-    k->copy_out(k, s->host_logits, s->logits, BYTES * sizeof(float));
+    k->copy_out(k, s->host_logits, s->logits, s->classes * sizeof(float));
     return ERR_OK;
 }
 
@@ -129,55 +135,112 @@ static int descending(const void *a, const void *b)
 /* The smallest logit that may be drawn. */
 static float threshold(const struct sampler *s, uint32_t top_k)
 {
-    float sorted[BYTES];
-    memcpy(sorted, s->host_logits, sizeof sorted);
-    qsort(sorted, BYTES, sizeof *sorted, descending);
-    return sorted[(top_k == 0 || top_k > BYTES ? BYTES : top_k) - 1];
+    memcpy(s->sorted, s->host_logits, s->classes * sizeof *s->sorted);
+    qsort(s->sorted, s->classes, sizeof *s->sorted, descending);
+    return s->sorted[(top_k == 0 || top_k > s->classes ? s->classes : top_k) - 1];
 }
 
-static uint8_t draw(const struct sampler *s, const struct sample_options *options, uint32_t index)
+/* -1: nothing can be drawn, the weights are NaN. */
+static int32_t draw(const struct sampler *s, const struct sample_options *options, uint32_t index)
 {
     struct rand_key key = rand_key(options->seed, RAND_SAMPLE, 0);
     float least = threshold(s, options->top_k);
     double best_score = 0;
-    int best = -1;
-    for (int token = 0; token < BYTES; token++) {
+    int32_t best = -1;
+    for (uint32_t token = 0; token < s->classes; token++) {
         double score = (double)s->host_logits[token];
         if (options->temperature > 0) {
             /* Between the generator's 2^-24 steps: never 0 or 1, which have no such logarithm. */
-            double u = (double)rand_uniform(key, (uint64_t)index * BYTES + (uint64_t)token);
+            double u = (double)rand_uniform(key, (uint64_t)index * s->classes + token);
             score = score / options->temperature - elementary_log(-elementary_log(u + 0x1p-25));
         }
         if (s->host_logits[token] >= least && (best < 0 || score > best_score)) {
-            best = token;
+            best = (int32_t)token;
             best_score = score;
         }
     }
-    return (uint8_t)(best < 0 ? '\n' : best); /* NaN weights: nothing can be drawn */
+    return best;
 }
 
-static void append(struct sampler *s, uint8_t byte)
+static void append(struct sampler *s, int32_t token)
 {
     if (s->length == s->model->sample_tokens) {
         s->length--;
         memmove(s->window, s->window + 1, s->length * sizeof *s->window);
     }
-    s->window[s->length++] = byte;
+    s->window[s->length++] = token;
 }
 
-static enum err write_text(struct sampler *s, struct slice prompt,
-                           const struct sample_options *options, struct buf *buf,
-                           struct reason *reason)
+/* ---- text of tokens ---- */
+
+static void read_bytes(struct sampler *s, struct slice prompt)
 {
     if (prompt.bytes == 0)
         append(s, '\n');
     for (size_t i = 0; i < prompt.bytes; i++)
         append(s, prompt.data[i]);
+}
+
+static bool between_numbers(uint8_t byte)
+{
+    return byte == ' ' || byte == ',' || byte == '\n';
+}
+
+static void skip_between(struct slice *prompt)
+{
+    for (; prompt->bytes > 0 && between_numbers(prompt->data[0]); prompt->bytes--)
+        prompt->data++;
+}
+
+/* Takes a number off the front of *prompt. False: there is none below `classes`. */
+static bool take_number(struct slice *prompt, uint32_t classes, int32_t *ret_token)
+{
+    uint32_t token = 0, digits = 0;
+    for (; prompt->bytes > 0 && !between_numbers(prompt->data[0]); digits++) {
+        uint32_t digit = (uint32_t)*prompt->data++ - '0';
+        prompt->bytes--;
+        if (digit > 9 || token >= classes)
+            return false;
+        token = 10 * token + digit;
+    }
+    *ret_token = (int32_t)token;
+    return digits > 0 && token < classes;
+}
+
+static enum err read_numbers(struct sampler *s, struct slice prompt, struct reason *reason)
+{
+    skip_between(&prompt);
+    do {
+        int32_t token;
+        if (!take_number(&prompt, s->classes, &token))
+            return reason_set(reason, ERR_INVALID,
+                              "this model's tokens are numbers, and so is what is written: give "
+                              "it some from 0 to %u, as --prompt '%u %u'",
+                              s->classes - 1, s->classes / 3, s->classes / 2);
+        append(s, token);
+        skip_between(&prompt);
+    } while (prompt.bytes > 0);
+    return ERR_OK;
+}
+
+static enum err write_token(const struct sampler *s, int32_t token, struct buf *buf)
+{
+    if (s->classes != BYTES)
+        return buf_printf(buf, " %d", token);
+    const uint8_t byte = (uint8_t)token;
+    return buf_append(buf, &byte, 1);
+}
+
+static enum err write_text(struct sampler *s, const struct sample_options *options, struct buf *buf,
+                           struct reason *reason)
+{
     for (uint32_t index = 0; index < options->tokens; index++) {
         TRY(next_logits(s, reason));
-        uint8_t byte = draw(s, options, index);
-        TRY(buf_append(buf, &byte, 1));
-        append(s, byte);
+        int32_t token = draw(s, options, index);
+        if (token < 0)
+            return reason_set(reason, ERR_UNSUPPORTED, "the model's weights are NaN");
+        TRY(write_token(s, token, buf));
+        append(s, token);
     }
     return ERR_OK;
 }
@@ -187,10 +250,14 @@ enum err sample_text(const struct kernels *k, const struct model *model, float *
                      struct reason *reason)
 {
     const struct model_sample about = model_sample(&model->settings);
-    if (!about.tokens || about.classes != BYTES)
-        return reason_set(reason, ERR_UNSUPPORTED,
-                          "text comes only from a model of bytes (vocabulary 256)");
-    scoped(sampler_release) struct sampler sampler = {.k = k, .model = model};
+    if (!about.tokens)
+        return reason_set(reason, ERR_UNSUPPORTED, "text comes only from a model of tokens");
+    scoped(sampler_release) struct sampler sampler = {
+        .k = k, .model = model, .classes = about.classes};
     TRY(set_up(&sampler, weights));
-    return write_text(&sampler, prompt, options, buf, reason);
+    if (about.classes == BYTES)
+        read_bytes(&sampler, prompt);
+    else
+        TRY(read_numbers(&sampler, prompt, reason));
+    return write_text(&sampler, options, buf, reason);
 }

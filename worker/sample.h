@@ -1,4 +1,4 @@
-/* Text from a gpt's weights, a token after another: temperature, top-k, a seed. */
+/* Text from a language model's weights, a token after another: temperature, top-k, a seed. */
 #ifndef ROOST_WORKER_SAMPLE_H
 #define ROOST_WORKER_SAMPLE_H
 
@@ -13,9 +13,11 @@ struct sample_options {
     uint64_t seed;      /* same weights, options and machine: same text */
 };
 
-/* Continues `prompt` (bytes are tokens: vocabulary 256; empty: starts with a newline) and appends
- * only the new bytes to `buf`. `weights` are whole parameters in storage order, fp32, by parameter
- * number. ERR_UNSUPPORTED: not a gpt over bytes; ERR_NOMEM. */
+/* Continues `prompt` and appends only what is new to `buf`. With a vocabulary of 256 bytes are
+ * tokens (an empty prompt starts with a newline); with another one the prompt is their numbers,
+ * between spaces or commas, and so is what is written, a space before each. `weights` are whole
+ * parameters in storage order, fp32, by parameter number. ERR_UNSUPPORTED: a model without tokens,
+ * or weights that are NaN; ERR_INVALID: a prompt without numbers; ERR_NOMEM. */
 enum err sample_text(const struct kernels *k, const struct model *model, float *const *weights,
                      struct slice prompt, const struct sample_options *options, struct buf *buf,
                      struct reason *reason) MUST_USE;

@@ -155,7 +155,9 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
             leave_too_small(worker);
         else if (effect->stop == ERR_OK)
             log_info(worker->config->logger, "worker ends",
-                     log_text("reason", worker->leave_reason));
+                     log_text("reason", worker->leave_reason),
+                     log_uint("servers", worker->link_count),
+                     log_uint("in_shared_memory", worker_links_shared(worker)));
         worker->stopped = true;
         worker->stop = effect->stop;
         break;

@@ -140,6 +140,16 @@ void worker_link_heartbeat(struct worker *worker)
         ignore(rpc_stream_send(worker->member_link.stream, RPC_URGENT, &report, NULL, 0));
 }
 
+uint32_t worker_links_shared(const struct worker *worker)
+{
+    uint32_t shared = 0;
+    for (uint32_t i = 0; i < worker->link_count; i++) {
+        struct rpc_stream *stream = worker->links[i].stream;
+        shared += stream != NULL && rpc_stream_is_shared(stream) ? 1 : 0;
+    }
+    return shared;
+}
+
 void worker_link_warn(struct worker *worker)
 {
     struct reason soon;

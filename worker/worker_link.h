@@ -26,5 +26,7 @@ enum err worker_links_change(struct worker *worker,
                              const struct describe_reply *description) MUST_USE;
 /* Ends all streams of the membership; waits until their last events are posted. */
 void worker_links_free(struct worker *worker);
+/* How many servers' payloads pass through shared memory. */
+uint32_t worker_links_shared(const struct worker *worker);
 
 #endif

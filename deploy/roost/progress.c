@@ -1,3 +1,6 @@
+/* Fields are added by importance, whole, as long as there is room. What the run waits for is never
+ * left out: where it does not fit behind the fields it gets rows of its own below them, and the
+ * picture moves as a whole. */
 #include "deploy/roost/progress.h"
 
 #include "common/settings/options.h"
@@ -13,24 +16,44 @@ enum {
     PLAIN_MS = 5000,   /* between lines where they do not move */
     WINDOW_MS = 20000, /* speed is of the last one to two of these: workers come and go */
     COLUMNS = 80,      /* of a terminal that does not say */
+    ROWS = 24,
     BAR_CELLS = 24,
     BAR_CELLS_MIN = 5,
-    LINE_BYTES = 512
+    LINE_BYTES = 1024 + WIRE_TEXT_BYTES_MAX /* all fields, and what the run waits for */
+};
+
+/* Columns and rows that may be written: one column less than there is, since a full row would move
+ * the cursor to the next one. */
+struct room {
+    size_t columns, rows;
 };
 
 struct line {
-    char text[LINE_BYTES];
     size_t bytes;
+    size_t row_bytes_max;
+    char text[LINE_BYTES];
 };
 
+/* A field that does not fit is left out, unless it is the first. */
 PRINTF_LIKE(2, 3) static void add(struct line *line, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     int bytes = vsnprintf(line->text + line->bytes, LINE_BYTES - line->bytes, format, arguments);
     va_end(arguments);
-    size_t room = LINE_BYTES - 1 - line->bytes;
-    line->bytes += bytes < 0 ? 0 : (size_t)bytes < room ? (size_t)bytes : room;
+    bool fits = bytes >= 0 && line->bytes + (size_t)bytes <= line->row_bytes_max;
+    if (fits || line->bytes == 0)
+        line->bytes = strlen(line->text);
+    line->text[line->bytes] = 0;
+}
+
+/* What matters is never left out: it begins a row where it does not fit behind the fields. */
+static void add_words(struct line *line, const char *what, const char *words)
+{
+    bool fits = line->bytes + 2 + strlen(what) + strlen(words) <= line->row_bytes_max;
+    const char *before = line->bytes == 0 ? "" : fits ? "  " : "\n";
+    snprintf(line->text + line->bytes, LINE_BYTES - line->bytes, "%s%s%s", before, what, words);
+    line->bytes = strlen(line->text);
 }
 
 /* What a locale's name says about its characters: locale(7). */
@@ -122,48 +145,56 @@ static void add_workers(struct line *line, const struct status_reply *status)
 static void add_results(struct line *line, const struct progress *progress,
                         const struct status_reply *status)
 {
-    if (status->samples_here > 0)
-        add(line, "  loss %.3f", status->loss);
     if (status->samples_here > 0 && progress->sample_tokens == 1)
         add(line, "  acc %.1f%%", 100 * status->accuracy);
     if (status->has_validation)
         add(line, "  val %.3f", status->validation_loss);
 }
 
-static struct line make_line(const struct progress *progress, uint64_t now_ms,
-                             const struct status_reply *status)
+/* By importance. */
+static void add_fields(struct line *line, const struct progress *progress, uint64_t now_ms,
+                       const struct status_reply *status)
 {
-    struct line line = {0};
-    bool over = status->state != RUN_STARTING && status->state != RUN_TRAINING;
+    bool over = status->state != RUN_TRAINING, waits = status->reason[0] != 0;
+    add(line, "step %" PRIu64 "/%" PRIu64, status->step, status->steps);
+    if (status->samples_here > 0)
+        add(line, "  loss %.3f", status->loss);
+    if (over)
+        add(line, "  in %s", time_format_duration(status->seconds).text);
+    else if (!waits)
+        add_eta(line, progress, now_ms, status);
+    if (!over)
+        add_workers(line, status);
+    add_results(line, progress, status);
+    add_speed(line, progress, status, over);
+}
+
+static struct line make_line(const struct progress *progress, uint64_t now_ms,
+                             const struct status_reply *status, size_t columns)
+{
+    struct line line = {.row_bytes_max = columns < LINE_BYTES ? columns : LINE_BYTES - 1};
     if (status->state == RUN_STARTING) {
-        add(&line, "starting%s%s", status->reason[0] != 0 ? ": " : "", status->reason);
+        add_words(&line, status->reason[0] != 0 ? "starting: " : "starting", status->reason);
         return line;
     }
-    add(&line, "step %" PRIu64 "/%" PRIu64, status->step, status->steps);
-    add_results(&line, progress, status);
-    add_speed(&line, progress, status, over);
-    if (over) {
-        add(&line, "  in %s", time_format_duration(status->seconds).text);
+    add_fields(&line, progress, now_ms, status);
+    if (status->state != RUN_TRAINING)
         return line;
-    }
-    add_workers(&line, status);
     if (status->reason[0] != 0) /* why it does not move */
-        add(&line, "  %s", status->reason);
+        add_words(&line, "", status->reason);
     else if (status->cut_state[0] != 0) /* what it would lose with its servers */
-        add(&line, "  NO CHECKPOINT: %s", status->cut_state);
-    else
-        add_eta(&line, progress, now_ms, status);
+        add_words(&line, "NO CHECKPOINT: ", status->cut_state);
     return line;
 }
 
 /* ---- where it goes ---- */
 
-/* One less than there are: a full line would move the cursor to the next one. */
-static size_t terminal_room(void)
+static struct room terminal_room(void)
 {
     struct winsize size = {0};
-    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return (known ? size.ws_col : (size_t)COLUMNS) - 1;
+    bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
+    return (struct room){(known && size.ws_col > 1 ? size.ws_col : (size_t)COLUMNS) - 1,
+                         known && size.ws_row > 0 ? size.ws_row : (size_t)ROWS};
 }
 
 static void write_bar(const struct progress *progress, const struct status_reply *status,
@@ -176,21 +207,60 @@ static void write_bar(const struct progress *progress, const struct status_reply
     fputc(' ', stderr);
 }
 
-static void write_moving(const struct progress *progress, struct line *line,
-                         const struct status_reply *status)
+/* How many bytes of `text` make a row: to a new line, to the last space that fits, or as much as
+ * fits without a part of a character. */
+static size_t row_bytes(const char *text, size_t columns)
 {
-    size_t room = terminal_room();
-    fputs("\r\033[K", stderr);
-    size_t cells = room > line->bytes ? room - line->bytes - 1 : 0;
+    size_t bytes = strcspn(text, "\n");
+    if (bytes <= columns)
+        return bytes;
+    bytes = columns;
+    while (bytes > 0 && text[bytes] != ' ')
+        bytes--;
+    if (bytes > 0)
+        return bytes;
+    bytes = columns;
+    while (bytes > 1 && (text[bytes] & 0xC0) == 0x80) /* UTF-8 goes on */
+        bytes--;
+    return bytes;
+}
+
+/* Returns how many rows were written. */
+static size_t write_rows(const struct line *line, struct room room)
+{
+    const char *text = line->text;
+    for (size_t row = 1;; row++) {
+        size_t bytes = row_bytes(text, room.columns);
+        fwrite(text, 1, bytes, stderr);
+        text += bytes;
+        text += *text == ' ' || *text == '\n';
+        if (*text == 0 || row == room.rows)
+            return row;
+        fputc('\n', stderr);
+    }
+}
+
+static void show_moving(struct progress *progress, uint64_t now_ms,
+                        const struct status_reply *status)
+{
+    struct room room = terminal_room();
+    struct line line = make_line(progress, now_ms, status, room.columns);
+    if (progress->line_rows > 1)
+        fprintf(stderr, "\033[%zuA", progress->line_rows - 1); /* to the picture's first row */
+    fputs("\r\033[J", stderr);
+    size_t bytes = row_bytes(line.text, room.columns);
+    bool whole = line.text[bytes] == 0 || line.text[bytes] == '\n';
+    size_t cells = room.columns > bytes && whole ? room.columns - bytes - 1 : 0;
     if (status->state != RUN_STARTING && cells >= BAR_CELLS_MIN)
         write_bar(progress, status, cells < BAR_CELLS ? cells : BAR_CELLS);
-    if (line->bytes > room) {
-        line->bytes = room;
-        while (line->bytes > 0 && (line->text[line->bytes] & 0xC0) == 0x80) /* UTF-8 goes on */
-            line->bytes--;
-    }
-    fwrite(line->text, 1, line->bytes, stderr);
+    progress->line_rows = write_rows(&line, room);
     fflush(stderr);
+}
+
+static void show_plain(const struct progress *progress, uint64_t now_ms,
+                       const struct status_reply *status)
+{
+    fprintf(stderr, "%s\n", make_line(progress, now_ms, status, LINE_BYTES).text);
 }
 
 /* A rewind: steps are done again. */
@@ -219,11 +289,10 @@ void progress_show(struct progress *progress, uint64_t now_ms, const struct stat
         return;
     progress->line_ms = now_ms;
     progress->line_step = status->step;
-    struct line line = make_line(progress, now_ms, status);
     if (progress->terminal)
-        write_moving(progress, &line, status);
+        show_moving(progress, now_ms, status);
     else
-        fprintf(stderr, "%s\n", line.text);
+        show_plain(progress, now_ms, status);
 }
 
 void progress_clear(struct progress *progress)
@@ -231,4 +300,5 @@ void progress_clear(struct progress *progress)
     if (progress->terminal && progress->line_ms != 0)
         fputc('\n', stderr);
     progress->line_ms = 0;
+    progress->line_rows = 0;
 }

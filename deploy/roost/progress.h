@@ -1,4 +1,5 @@
-/* What a person sees of a run: one line that moves on a terminal, a line now and then elsewhere. */
+/* What a person sees of a run: one line that moves on a terminal (with rows below it for what it waits
+ * for, when that is long), a line now and then elsewhere. */
 #ifndef ROOST_DEPLOY_ROOST_PROGRESS_H
 #define ROOST_DEPLOY_ROOST_PROGRESS_H
 
@@ -16,6 +17,7 @@ struct progress {
     uint64_t sample_tokens; /* > 1: speed is said in tokens */
     uint64_t line_step;     /* of the last line written */
     uint64_t line_ms;       /* 0: no line is open */
+    size_t line_rows;       /* of the moving line as it stands */
     uint64_t generation;    /* of the newest status */
     bool cut_failing;       /* the newest checkpoint could not be written */
     /* Speed and ETA are of the time from `from` to `newest`, the last step seen; `next` takes

@@ -50,7 +50,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 int command_sample(int argc, char **argv)
 {
     static const struct argp_option rows[] = {
-        {"prompt", 'p', "TEXT", 0, "text to go on from", 0},
+        {"prompt", 'p', "TEXT", 0,
+         "text to go on from; of a model whose tokens are not bytes, their numbers: '464 3290'", 0},
         {"tokens", 'n', "N", 0, "how many to write (400)", 0},
         {"temperature", 't', "X", 0, "0: always the likeliest (0.8)", 0},
         {"top-k", 'k', "N", 0, "choose among the likeliest N; 0: all (40)", 0},

@@ -1,4 +1,5 @@
 /* roost status, stop and checkpoint: one question to the coordinator each. */
+#include "common/model/model.h"
 #include "common/scoped.h"
 #include "common/settings/spec.h"
 #include "common/time.h"
@@ -7,6 +8,7 @@
 #include "deploy/roost/print.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 enum {
     EXIT_NOT_READY = 3,
@@ -90,25 +92,66 @@ struct mesh_text {
     char schedule[SPEC_PATH_BYTES + 16]; /* "1f1b", "program my.csv" */
 };
 
-/* Says nothing where the coordinator does not describe its run just now. */
-static struct mesh_text mesh_of(struct client *client)
+static struct mesh_text mesh_of(const struct spec *spec)
+{
+    struct mesh_text mesh = {0};
+    if (!spec_mesh_is_shared(&spec->mesh))
+        return mesh;
+    mesh.stages = spec->mesh.stages;
+    mesh.ranks = spec_mesh_ranks(&spec->mesh);
+    snprintf(mesh.schedule, sizeof mesh.schedule, "%s%s",
+             spec->mesh.program[0] != 0 ? "program " : "",
+             spec->mesh.program[0] != 0 ? spec->mesh.program : schedule_name(spec->mesh.schedule));
+    return mesh;
+}
+
+/* What a run's spec tells of it. */
+struct run_facts {
+    struct mesh_text mesh;
+    uint64_t sample_tokens; /* of one sample: 1 where samples have no tokens; 0: not known */
+    uint64_t step_samples;  /* 0: not known */
+};
+
+/* {0} where the coordinator does not describe its run just now. */
+static struct run_facts run_facts_of(struct client *client)
 {
     scoped(client_answer_release) struct client_answer answer = {0};
-    struct mesh_text mesh = {0};
     struct describe_reply reply;
     struct spec spec;
     if (client_describe(client, &answer, &reply, NULL) != ERR_OK || !reply.has_run)
-        return mesh;
+        return (struct run_facts){0};
     struct slice text = {(const uint8_t *)reply.spec, strlen(reply.spec)};
-    if (spec_parse(text, "the run's spec", NULL, &spec, NULL) != ERR_OK ||
-        !spec_mesh_is_shared(&spec.mesh))
-        return mesh;
-    mesh.stages = spec.mesh.stages;
-    mesh.ranks = spec_mesh_ranks(&spec.mesh);
-    snprintf(mesh.schedule, sizeof mesh.schedule, "%s%s",
-             spec.mesh.program[0] != 0 ? "program " : "",
-             spec.mesh.program[0] != 0 ? spec.mesh.program : schedule_name(spec.mesh.schedule));
-    return mesh;
+    if (spec_parse(text, "the run's spec", NULL, &spec, NULL) != ERR_OK)
+        return (struct run_facts){0};
+    return (struct run_facts){.mesh = mesh_of(&spec),
+                              .sample_tokens = model_sample(&spec.model).predictions,
+                              .step_samples = (uint64_t)spec.train.slots * spec.train.slot_samples};
+}
+
+/* How fast it is, the mean of this start of the coordinator; NAN: not known. */
+struct pace {
+    double samples_per_second, step_seconds, seconds_left, checkpoint_seconds;
+};
+
+static uint64_t steps_since_cut(const struct status_reply *status)
+{
+    return status->step > status->cut.version ? status->step - status->cut.version : 0;
+}
+
+static struct pace pace_of(const struct status_reply *status, const struct run_facts *facts)
+{
+    struct pace pace = {(double)NAN, (double)NAN, (double)NAN, (double)NAN};
+    if (status->samples_here == 0 || status->seconds <= 0)
+        return pace;
+    pace.samples_per_second = (double)status->samples_here / status->seconds;
+    if (facts->step_samples == 0)
+        return pace;
+    pace.step_seconds = (double)facts->step_samples / pace.samples_per_second;
+    if (status->state != RUN_TRAINING)
+        return pace;
+    pace.seconds_left = pace.step_seconds * (double)(status->steps - status->step);
+    pace.checkpoint_seconds = pace.step_seconds * (double)steps_since_cut(status);
+    return pace;
 }
 
 static void put_mesh(struct json_writer *writer, const struct mesh_text *mesh)
@@ -121,7 +164,34 @@ static void put_mesh(struct json_writer *writer, const struct mesh_text *mesh)
     json_put_end(writer);
 }
 
-static void print_tool(const struct status_reply *status, const struct mesh_text *mesh)
+static void put_pace(struct json_writer *writer, const struct status_reply *status,
+                     const struct run_facts *facts)
+{
+    struct pace pace = pace_of(status, facts);
+    json_member_real(writer, "seconds", status->seconds);
+    json_member_real(writer, "samples_per_second", pace.samples_per_second);
+    json_member_real(writer, "tokens_per_second",
+                     facts->sample_tokens > 1
+                         ? pace.samples_per_second * (double)facts->sample_tokens
+                         : (double)NAN);
+    json_member_real(writer, "seconds_left", pace.seconds_left);
+    json_member_uint(writer, "cut_steps", steps_since_cut(status));
+    json_member_real(writer, "cut_seconds", pace.checkpoint_seconds);
+}
+
+static void put_results(struct json_writer *writer, const struct status_reply *status)
+{
+    json_member_real(writer, "loss", status->loss);
+    json_member_real(writer, "accuracy", status->accuracy);
+    json_member_real(writer, "validation_loss",
+                     status->has_validation ? status->validation_loss : (double)NAN);
+    json_member_real(writer, "validation_accuracy",
+                     status->has_validation ? status->validation_accuracy : (double)NAN);
+    json_member_real(writer, "lr", status->lr);
+    json_member_real(writer, "norm", status->norm);
+}
+
+static void print_tool(const struct status_reply *status, const struct run_facts *facts)
 {
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
@@ -133,10 +203,9 @@ static void print_tool(const struct status_reply *status, const struct mesh_text
     json_member_uint(&writer, "generation", status->generation);
     json_member_uint(&writer, "step", status->step);
     json_member_uint(&writer, "steps", status->steps);
-    json_member_real(&writer, "loss", status->loss);
-    json_member_real(&writer, "lr", status->lr);
-    json_member_real(&writer, "norm", status->norm);
+    put_results(&writer, status);
     json_member_uint(&writer, "samples", status->samples);
+    put_pace(&writer, status, facts);
     json_member_uint(&writer, "cut_generation", status->cut.generation);
     json_member_uint(&writer, "cut_version", status->cut.version);
     json_member_text(&writer, "cut_state", status->cut_state);
@@ -152,7 +221,7 @@ static void print_tool(const struct status_reply *status, const struct mesh_text
     for (uint32_t i = 0; i < status->server_count; i++)
         put_server(&writer, &status->servers[i]);
     json_put_end(&writer);
-    put_mesh(&writer, mesh);
+    put_mesh(&writer, &facts->mesh);
     put_places(&writer, status);
     json_put_end(&writer);
     print_json(&writer);
@@ -193,16 +262,54 @@ static void print_unreachable(const struct unreachable_status *pair)
            pair->apart ? " twice: they are not put side by side" : "");
 }
 
+static void print_validation(const struct status_reply *status, const struct run_facts *facts)
+{
+    printf("validation %.4f", status->validation_loss);
+    if (facts->sample_tokens > 1)
+        printf(" nats a token\n");
+    else
+        printf("  accuracy %.1f %%\n", 100 * status->validation_accuracy);
+}
+
+static void print_pace(const struct status_reply *status, const struct run_facts *facts)
+{
+    struct pace pace = pace_of(status, facts);
+    if (isnan(pace.samples_per_second))
+        return;
+    printf("speed %.1f samples/s", pace.samples_per_second);
+    if (facts->sample_tokens > 1)
+        printf(", %.0f tokens/s", pace.samples_per_second * (double)facts->sample_tokens);
+    printf(" over %s", time_format_duration(status->seconds).text);
+    if (!isnan(pace.seconds_left))
+        printf("  ETA %s", time_format_duration(pace.seconds_left).text);
+    printf("\n");
+}
+
+static void print_cut(const struct status_reply *status, const struct run_facts *facts)
+{
+    double seconds = pace_of(status, facts).checkpoint_seconds;
+    uint64_t steps = steps_since_cut(status);
+    printf("newest checkpoint: generation %" PRIu64 " version %" PRIu64, status->cut.generation,
+           status->cut.version);
+    if (steps > 0)
+        printf(", %" PRIu64 " step%s ago", steps, plural(steps));
+    if (steps > 0 && !isnan(seconds))
+        printf(" (about %s)", time_format_duration(seconds).text);
+    printf("%s%s\n", status->cut_state[0] != 0 ? "; " : "", status->cut_state);
+}
+
 /* The daemon knows of a step what it has decided since its start. */
-static void print_run(const struct status_reply *status)
+static void print_run(const struct status_reply *status, const struct run_facts *facts)
 {
     printf("run %" PRIu64 "  generation %" PRIu64 "  step %" PRIu64 " of %" PRIu64, status->run,
            status->generation, status->step, status->steps);
     if (status->samples_here > 0)
         printf("  loss %.4f  lr %.3g  norm %.3g", status->loss, status->lr, status->norm);
-    printf("\nnewest checkpoint: generation %" PRIu64 " version %" PRIu64 "%s%s\n",
-           status->cut.generation, status->cut.version, status->cut_state[0] != 0 ? ", " : "",
-           status->cut_state);
+    printf("\n");
+    if (status->has_validation)
+        print_validation(status, facts);
+    print_pace(status, facts);
+    print_cut(status, facts);
 }
 
 static void print_end(const char *kind, const char *name, uint64_t ends_s)
@@ -221,13 +328,14 @@ static void print_certificates(const struct status_reply *status)
         print_end("worker", status->members[i].name, status->members[i].certificate_ends_s);
 }
 
-static void print_people(const struct status_reply *status, const struct mesh_text *mesh)
+static void print_people(const struct status_reply *status, const struct run_facts *facts)
 {
+    const struct mesh_text *mesh = &facts->mesh;
     printf("%s%s%s%s\n", print_state(status->state),
            status->stops ? ", stops after a checkpoint" : "", status->reason[0] != 0 ? ": " : "",
            status->reason);
     if (status->state != RUN_NONE)
-        print_run(status);
+        print_run(status, facts);
     for (uint32_t i = 0; i < status->server_count; i++)
         printf("server %-16s %-22s %-10s %8u chunks\n", status->servers[i].name,
                status->servers[i].address,
@@ -278,11 +386,11 @@ int command_status(int argc, char **argv)
         err = client_status(&client, &answer, &status, &reason);
     if (err != ERR_OK)
         return client_fail(&arguments.client, err, &reason);
-    const struct mesh_text mesh = mesh_of(&client);
+    const struct run_facts facts = run_facts_of(&client);
     if (arguments.json)
-        print_tool(&status, &mesh);
+        print_tool(&status, &facts);
     else
-        print_people(&status, &mesh);
+        print_people(&status, &facts);
     return is_ready(&status) ? EXIT_SUCCESS : EXIT_NOT_READY;
 }
 

@@ -781,6 +781,12 @@ struct shared_pool *rpc_stream_pool(const struct rpc_stream *stream)
     return NULL;
 }
 
+bool rpc_stream_is_shared(struct rpc_stream *stream)
+{
+    (void)stream;
+    return false;
+}
+
 enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_server **ret_server,
                         struct reason *reason)
 {

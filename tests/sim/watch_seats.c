@@ -176,6 +176,20 @@ static void check_needed(const struct coordinator *core, const struct before *be
     }
 }
 
+/* S5: what is given up for a lease is younger than that. */
+static void check_younger(const struct run *run, const struct before *before)
+{
+    const struct gang *oldest = gangs_oldest_empty(&run->gangs);
+    for (uint32_t i = 0; oldest != NULL && i < before->count; i++) {
+        const struct before_gang *gang = &before->gangs[i];
+        if (!gang->late && gang->empty_count == 0 && gang->attempt < oldest->ticket.attempt &&
+            gangs_find(&run->gangs, gang->attempt) == NULL)
+            sim_violated(world.sim, 23,
+                         "a lease that is older than that of step %llu slot %u is given up for it",
+                         (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node));
+    }
+}
+
 REAL(void, places_grant, struct coordinator *core, uint64_t now_ms);
 
 void __wrap_places_grant(struct coordinator *core, uint64_t now_ms)
@@ -189,6 +203,7 @@ void __wrap_places_grant(struct coordinator *core, uint64_t now_ms)
         check_renewed(&core->run, now_ms, &before.gangs[i]);
     check_oldest_first(&core->run, &before);
     check_needed(core, &before);
+    check_younger(&core->run, &before);
 }
 
 /* ---- who is named ---- */

@@ -4,6 +4,9 @@
 
 #include "worker/sample.h"
 
+#include <math.h>
+#include <stdlib.h>
+
 static struct spec_model bytes_model(void)
 {
     struct spec_model settings = fixture_gpt();
@@ -28,7 +31,7 @@ static void text_of(struct executor_fixture *f, const char *prompt, struct sampl
     struct reason reason = {.text = ""};
     assert_int_equal(
         sample_text(f->k, &f->model, weights, slice_of(prompt), &options, buf, &reason), ERR_OK);
-    assert_int_equal(buf->bytes, options.tokens);
+    assert_true(f->settings.vocabulary != 256 || buf->bytes == options.tokens);
 }
 
 TEST_F(the_same_seed_writes_the_same_text_and_another_one_another, executor,
@@ -44,7 +47,7 @@ TEST_F(the_same_seed_writes_the_same_text_and_another_one_another, executor,
     assert_memory_not_equal(a.data, c.data, 30);
 }
 
-/* What the model says after the window: the executor's loss of each next byte, lowest wins. */
+/* What the model says after the window: the executor's loss of each next token, lowest wins. */
 static int likeliest(struct executor_fixture *f, const int32_t *window, uint32_t count);
 
 static void check_the_likeliest_bytes(struct executor_fixture *f)
@@ -99,7 +102,7 @@ static int likeliest(struct executor_fixture *f, const int32_t *window, uint32_t
     const struct ticket ticket = {.kind = TICKET_VALIDATE};
     double best_loss = 1e30;
     int best = -1;
-    for (int32_t next = 0; next < 256; next++) {
+    for (int32_t next = 0; next < (int32_t)f->settings.vocabulary; next++) {
         struct guess guess = {window, count, next};
         const struct executor_samples samples = {&guess, read_guess, 1};
         struct executor_loss loss;
@@ -131,6 +134,55 @@ TEST_F(a_prompt_longer_than_the_context_counts_with_its_end, executor, .settings
         last = buf.data[0];
     }
     assert_true(differ > 3); /* the model is not one that always says the same */
+}
+
+TEST_F(tokens_that_are_not_bytes_are_read_and_written_as_numbers, executor,
+       .settings = fixture_gpt())
+{
+    static const char *const prompts[] = {"36 4 17", " 36,4,\n17 "};
+    for (uint32_t p = 0; p < 2; p++) {
+        scoped(buf_release) struct buf buf = {0};
+        int32_t window[7] = {36, 4, 17};
+        text_of(f, prompts[p], (struct sample_options){.tokens = 4}, &buf);
+        assert_int_equal(buf_append(&buf, "", 1), ERR_OK);
+        char *text = (char *)buf.data;
+        for (uint32_t count = 3; count < 7; count++) {
+            assert_int_equal(*text, ' ');
+            window[count] = (int32_t)strtol(text, &text, 10);
+            assert_int_equal(window[count], likeliest(f, window, count));
+        }
+        assert_int_equal(*text, 0);
+    }
+}
+
+TEST_F(a_prompt_that_is_no_numbers_is_refused_with_what_to_give, executor,
+       .settings = fixture_gpt())
+{
+    static const char *const bad[] = {"", " ", "the", "3 37", "3 x", "-1", "99999999999999"};
+    const struct sample_options options = {.tokens = 1};
+    float *weights[64] = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        scoped(buf_release) struct buf buf = {0};
+        struct reason reason;
+        assert_int_equal(
+            sample_text(f->k, &f->model, weights, slice_of(bad[i]), &options, &buf, &reason),
+            ERR_INVALID);
+        assert_non_null(strstr(reason.text, "from 0 to 36, as --prompt '12 18'"));
+    }
+}
+
+TEST_F(nothing_is_drawn_from_weights_that_are_nan, executor, .settings = bytes_model())
+{
+    float *weights[64];
+    for (uint32_t i = 0; i < f->model.parameters_count; i++)
+        weights[i] = executor_weights(f->executor, i);
+    for (uint64_t i = 0; i < f->model.parameters[0].weights; i++)
+        weights[0][i] = (float)NAN;
+    const struct sample_options options = {.tokens = 1};
+    struct reason reason;
+    scoped(buf_release) struct buf buf = {0};
+    assert_int_equal(sample_text(f->k, &f->model, weights, slice_of("x"), &options, &buf, &reason),
+                     ERR_UNSUPPORTED);
 }
 
 /* A model whose blocks and embeddings are zero draws from softmax(ln_f.bias wte^T) alone. */
