@@ -176,17 +176,29 @@ static void check_needed(const struct coordinator *core, const struct before *be
     }
 }
 
-/* S5: what is given up for a lease is younger than that. */
-static void check_younger(const struct run *run, const struct before *before)
+/* The attempt of the oldest lease that had an empty place before or has one now. */
+static uint64_t oldest_empty(const struct run *run, const struct before *before)
 {
-    const struct gang *oldest = gangs_oldest_empty(&run->gangs);
-    for (uint32_t i = 0; oldest != NULL && i < before->count; i++) {
+    const struct gang *now = gangs_oldest_empty(&run->gangs);
+    uint64_t oldest = now != NULL ? now->ticket.attempt : UINT64_MAX;
+    for (uint32_t i = 0; i < before->count; i++)
+        if (before->gangs[i].empty_count > 0 && before->gangs[i].attempt < oldest)
+            oldest = before->gangs[i].attempt;
+    return oldest;
+}
+
+/* S5: what is given up for a lease is younger than that. Where some members are apart or too small,
+ * the oldest one may be given up for another order (S7), and its members be taken at once. */
+static void check_younger(const struct coordinator *core, const struct before *before)
+{
+    const struct run *run = &core->run;
+    uint64_t oldest = oldest_empty(run, before);
+    bool any_order = run->unreachable.apart_count == 0 && !members_any_small(&core->members);
+    for (uint32_t i = 0; any_order && i < before->count; i++) {
         const struct before_gang *gang = &before->gangs[i];
-        if (!gang->late && gang->empty_count == 0 && gang->attempt < oldest->ticket.attempt &&
-            gangs_find(&run->gangs, gang->attempt) == NULL)
-            sim_violated(world.sim, 23,
-                         "a lease that is older than that of step %llu slot %u is given up for it",
-                         (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node));
+        if (!gang->late && gang->attempt < oldest && gangs_find(&run->gangs, gang->attempt) == NULL)
+            sim_violated(world.sim, 23, "attempt %llu is given up, and attempt %llu is younger",
+                         (unsigned long long)gang->attempt, (unsigned long long)oldest);
     }
 }
 
@@ -203,7 +215,7 @@ void __wrap_places_grant(struct coordinator *core, uint64_t now_ms)
         check_renewed(&core->run, now_ms, &before.gangs[i]);
     check_oldest_first(&core->run, &before);
     check_needed(core, &before);
-    check_younger(&core->run, &before);
+    check_younger(core, &before);
 }
 
 /* ---- who is named ---- */
