@@ -95,6 +95,8 @@ static enum err generate(const struct planned_options *options, struct planned *
         options->microbatches > 0 ? options->microbatches : train->slot_samples / train->microbatch;
     const struct mesh_node node = {planned->slots, of_slot};
     const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, node);
+    TRY(rows_judge(&shape, reason));
+    TRY(rows_memory_judge(&shape, &planned->model, reason));
     TRY(mesh_training(&planned->mesh, &planned->model, node, &planned->program, reason));
     return values_judge(&shape, &planned->spec, &planned->model, reason);
 }

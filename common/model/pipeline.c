@@ -16,6 +16,7 @@ struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, ui
                                    .microbatches =
                                        of_node * (train->slot_samples / train->microbatch),
                                    .slots = of_node,
+                                   .memory = spec->mesh.memory,
                                    .program = spec->mesh.program,
                                    .rows = spec->mesh.rows};
 }

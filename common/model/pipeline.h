@@ -24,6 +24,7 @@ struct schedule_shape {
     uint32_t units;
     uint32_t microbatches; /* of all slots */
     uint32_t slots;        /* of the node */
+    uint64_t memory;       /* bytes of weights and gradients that a place may have; 0: any */
     const char *program; /* its name, where a user wrote it, and its rows; borrowed, may be NULL */
     const char *rows;    /* NULL or empty: the schedule makes the program */
 };

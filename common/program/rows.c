@@ -313,6 +313,31 @@ enum err rows_compute(const struct schedule_shape *shape, const struct pipeline_
     return writer_finish(&writer, ret_compute);
 }
 
+enum { WEIGHT_BYTES = 8 /* its own and its gradient's */ };
+
+/* The most that a place has; in chimera each has one for each half. */
+static uint32_t runs_of_place(const struct schedule_shape *shape, const struct pipeline_runs *runs)
+{
+    uint32_t most = shape->schedule == SCHEDULE_CHIMERA ? 2 : 1;
+    for (uint32_t place = 0; place < shape->places; place++) {
+        uint32_t count = 0;
+        for (uint32_t run = 0; run < runs->count; run++)
+            count += runs->places[run] == place;
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* Each run of a place may have an equal part of its memory. */
+static enum err cut(const struct schedule_shape *shape, const struct model *model,
+                    struct pipeline_runs *runs)
+{
+    uint64_t weights = shape->memory / WEIGHT_BYTES / runs_of_place(shape, runs);
+    if (shape->memory > 0 && weights == 0)
+        return ERR_INVALID;
+    return stages_cut(model, runs->count, weights, runs->cuts) ? ERR_OK : ERR_INVALID;
+}
+
 static enum err runs_of_rows(const struct schedule_shape *shape, const struct model *model,
                              struct pipeline_runs *runs)
 {
@@ -325,8 +350,7 @@ static enum err runs_of_rows(const struct schedule_shape *shape, const struct mo
     for (uint32_t stage = 0; stage < stages.units; stage++)
         if (runs->places[stage] == UINT32_MAX)
             return ERR_INVALID;
-    stages_cut(model, stages.units, runs->cuts);
-    return ERR_OK;
+    return cut(shape, model, runs);
 }
 
 static enum err runs_of_schedule(const struct schedule_shape *shape, const struct model *model,
@@ -336,10 +360,9 @@ static enum err runs_of_schedule(const struct schedule_shape *shape, const struc
     if (count == 0 || count > model->units_count)
         return ERR_INVALID;
     TRY(pipeline_runs_new((uint32_t)count, runs));
-    stages_cut(model, runs->count, runs->cuts);
     for (uint32_t run = 0; run < runs->count; run++)
         runs->places[run] = run % shape->places;
-    return ERR_OK;
+    return cut(shape, model, runs);
 }
 
 enum err rows_runs(const struct schedule_shape *shape, const struct model *model,
@@ -351,4 +374,22 @@ enum err rows_runs(const struct schedule_shape *shape, const struct model *model
     if (err != ERR_OK)
         pipeline_runs_release(ret_runs);
     return err;
+}
+
+enum err rows_memory_judge(const struct schedule_shape *shape, const struct model *model,
+                           struct reason *reason)
+{
+    struct schedule_shape any = *shape;
+    scoped(pipeline_runs_release) struct pipeline_runs runs = {0};
+    any.memory = 0;
+    TRY(rows_runs(&any, model, &runs));
+    if (shape->memory == 0 || cut(shape, model, &runs) == ERR_OK)
+        return ERR_OK;
+    uint64_t weights = stages_weights(model, runs.count, runs.cuts);
+    return reason_set(reason, ERR_INVALID,
+                      "mesh.memory (%" PRIu64
+                      ") is too little for the weights and gradients of one of %u places: "
+                      "mesh.memory: %" PRIu64 ", or more of mesh.stage, would do",
+                      shape->memory, shape->places,
+                      weights * WEIGHT_BYTES * runs_of_place(shape, &runs));
 }

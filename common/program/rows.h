@@ -33,9 +33,14 @@ enum err rows_judge(const struct schedule_shape *shape, struct reason *reason) M
 enum err rows_compute(const struct schedule_shape *shape, const struct pipeline_runs *runs,
                       struct program *ret_compute) MUST_USE;
 
-/* The runs of any shape. ERR_INVALID: more than the model has units, or the rows are no program;
- * ERR_NOMEM. */
+/* The runs of any shape. ERR_INVALID: more than the model has units, the rows are no program, or a place
+ * would have more than the shape's memory; ERR_NOMEM. */
 enum err rows_runs(const struct schedule_shape *shape, const struct model *model,
                    struct pipeline_runs *ret_runs) MUST_USE;
+
+/* Whether the model can be cut so that no place has more than the shape's memory, of a shape that
+ * rows_judge() let pass. ERR_INVALID: one sentence, with the least that would do; ERR_NOMEM. */
+enum err rows_memory_judge(const struct schedule_shape *shape, const struct model *model,
+                           struct reason *reason) MUST_USE;
 
 #endif

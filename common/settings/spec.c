@@ -207,6 +207,9 @@ static const struct config_field fields[] = {
      ROW(mesh, schedule, FREE), .names = pipelines, .initial = "1f1b", .late = true},
     {"mesh.units", "runs of layers that each of them has; more than 1: interleaved", CONFIG_U32,
      ROW(mesh, runs, FREE), .min = 1, .max = 8, .initial = "1", .late = true},
+    {"mesh.memory", "bytes of weights and gradients, 8 a weight, that none of these places exceeds: "
+     "layers are cut so; 0: where they take equally long", CONFIG_U64,
+     ROW(mesh, memory, FREE), .max = UINT64_C(1) << 50, .initial = "0", .late = true},
     {"mesh.program", "instead of a schedule: a file with a line of acts for each of them "
      "(docs/schedules.md), relative like data.path", CONFIG_TEXT,
      ROW(mesh, program, FREE), .min = 1, .max = SPEC_PATH_BYTES - 1, .late = true},

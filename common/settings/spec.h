@@ -94,6 +94,7 @@ struct spec_mesh {
      * is in that (common/program/rows.h). Empty: none; the rows alone: they are read at the start */
     char program[SPEC_PATH_BYTES];
     char rows[SPEC_ROWS_BYTES];
+    uint64_t memory; /* bytes of weights and gradients that a place may have; 0: any */
 };
 
 /* Where a worker's weights are between their uses (worker/program/residency.h). */

@@ -379,6 +379,10 @@ static enum err check_mesh(struct draft *draft)
     TRY(check_tensor(draft));
     if (spec->mesh.program[0] != 0 || spec->mesh.rows[0] != 0)
         return check_program(draft);
+    if (spec->mesh.memory > 0 && spec->mesh.stages <= 1)
+        return COMPLAIN(draft, "mesh.memory", "mesh.stage",
+                        "mesh.memory (%llu) must be 0 when mesh.stage is 1: nothing is cut",
+                        (unsigned long long)spec->mesh.memory);
     if (spec->mesh.runs > 1 && spec->mesh.schedule != SCHEDULE_INTERLEAVED)
         return COMPLAIN(draft, "mesh.units", "mesh.schedule",
                         "mesh.units (%u) must be 1 with mesh.schedule %s; interleaved has more",

@@ -153,6 +153,7 @@ enum err control_mesh_new(const struct spec *spec, const struct model *model,
     const struct schedule_shape shape = pipeline_shape(spec, model->units_count, 1);
     const struct schedule_shape node =
         pipeline_shape(spec, model->units_count, spec->train.node_slots);
+    TRY(rows_memory_judge(&node, model, reason));
     TRY(values_judge(&node, spec, model, reason));
     mesh.places = calloc(shape.places, sizeof *mesh.places);
     enum err err = mesh.places == NULL ? ERR_NOMEM : fill_all(&shape, model, &mesh, reason);

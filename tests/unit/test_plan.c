@@ -78,8 +78,41 @@ static void cut(const double *operations, uint32_t units, uint32_t runs, const u
     uint32_t cuts[UNITS_MAX + 1];
     for (uint32_t unit = 0; unit < units; unit++)
         list[unit].flops_forward = operations[unit];
-    stages_cut(&model, runs, cuts);
+    assert_true(stages_cut(&model, runs, 0, cuts));
     assert_memory_equal(cuts, wanted, (runs + 1) * sizeof *cuts);
+}
+
+/* Units of equal operations and these weights. */
+static bool cut_weights(const uint32_t *weights, uint32_t units, uint32_t runs,
+                        uint64_t weights_max, uint32_t *ret_cuts, uint64_t *ret_least)
+{
+    struct model_unit list[UNITS_MAX] = {0};
+    struct model_parameter parameters[UNITS_MAX] = {0};
+    const struct model model = {
+        .units_count = units, .units = list, .parameters_count = units, .parameters = parameters};
+    for (uint32_t unit = 0; unit < units; unit++) {
+        list[unit].flops_forward = 10;
+        parameters[unit].rows = weights[unit];
+        parameters[unit].cols = parameters[unit].parts = 1;
+        parameters[unit].part_units[0] = unit;
+    }
+    *ret_least = stages_weights(&model, runs, ret_cuts);
+    return stages_cut(&model, runs, weights_max, ret_cuts);
+}
+
+TEST(no_stage_has_more_weights_than_it_may)
+{
+    const uint32_t weights[] = {90, 10, 10, 10, 10, 10, 10, 10};
+    uint32_t cuts[UNITS_MAX + 1];
+    uint64_t least;
+    assert_true(cut_weights(weights, 8, 2, 0, cuts, &least));
+    assert_memory_equal(cuts, ((const uint32_t[]){0, 4, 8}), 3 * sizeof *cuts);
+    assert_int_equal(least, 90);
+    assert_true(cut_weights(weights, 8, 2, 110, cuts, &least)); /* as even as may be */
+    assert_memory_equal(cuts, ((const uint32_t[]){0, 3, 8}), 3 * sizeof *cuts);
+    assert_true(cut_weights(weights, 8, 2, 90, cuts, &least));
+    assert_memory_equal(cuts, ((const uint32_t[]){0, 1, 8}), 3 * sizeof *cuts);
+    assert_false(cut_weights(weights, 8, 2, 89, cuts, &least));
 }
 
 TEST(the_longest_stage_is_as_short_as_it_can_be)

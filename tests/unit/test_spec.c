@@ -351,6 +351,8 @@ TEST(every_refusal_of_a_setting_names_it)
         {"optimizer: {warmup_samples: 19200}",
          "optimizer.warmup_samples (19200) must be less than the decay's samples (19200)"},
         {"mesh: {rows: 0F0}", "mesh.rows is no setting without mesh.program"},
+        {"mesh: {memory: 4096}",
+         "mesh.memory (4096) must be 0 when mesh.stage is 1: nothing is cut"},
         {"mesh: {program: my.csv, schedule: gpipe}",
          "mesh.program says who computes what when: without mesh.schedule and mesh.units it would "
          "do"},

@@ -29,6 +29,7 @@ struct mesh mesh_of(const struct spec *spec)
     mesh.schedule = spec->mesh.schedule;
     mesh.places = spec->mesh.stages;
     mesh.runs = spec->mesh.runs;
+    mesh.memory = spec->mesh.memory;
     mesh.program = spec->mesh.program;
     mesh.rows = spec->mesh.rows;
     return mesh;
@@ -43,6 +44,7 @@ struct schedule_shape mesh_shape(const struct mesh *mesh, const struct model *mo
                                    .units = model->units_count,
                                    .microbatches = node.slots * node.microbatches,
                                    .slots = node.slots,
+                                   .memory = mesh->memory,
                                    .program = mesh->program,
                                    .rows = mesh->rows};
 }

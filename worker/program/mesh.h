@@ -16,6 +16,7 @@ struct mesh {
     uint32_t recompute; /* program_recomputes() */
     bool offload;       /* activations wait in the host's memory; not both */
     struct residency residency;
+    uint64_t memory;            /* bytes of weights and gradients that a place may have; 0: any */
     const char *program, *rows; /* instead of the schedule, a user's (common/program/rows.h); NULL:
                                    none. Borrowed */
 };
