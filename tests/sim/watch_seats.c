@@ -90,7 +90,6 @@ struct before {
     uint32_t count;
     struct before_gang {
         uint64_t attempt;
-        struct ticket ticket;
         bool lost, late;
         uint32_t empty_count;
         uint64_t members[WIRE_PLACES_MAX];
@@ -105,7 +104,6 @@ static void note(const struct run *run, struct before *ret_before)
         const struct gang *gang = run->gangs.list[i];
         struct before_gang *before = &ret_before->gangs[i];
         before->attempt = gang->ticket.attempt;
-        before->ticket = gang->ticket;
         before->lost = gang->lost;
         before->late = gang->late;
         before->empty_count = gang->empty_count;
@@ -178,35 +176,6 @@ static void check_needed(const struct coordinator *core, const struct before *be
     }
 }
 
-/* The oldest lease that had an empty place before or has one now; NULL: none. */
-static const struct ticket *oldest_empty(const struct run *run, const struct before *before)
-{
-    const struct gang *now = gangs_oldest_empty(&run->gangs);
-    const struct ticket *oldest = now != NULL ? &now->ticket : NULL;
-    for (uint32_t i = 0; i < before->count; i++) {
-        const struct before_gang *gang = &before->gangs[i];
-        if (gang->empty_count > 0 && (oldest == NULL || ticket_is_older(&gang->ticket, oldest)))
-            oldest = &gang->ticket;
-    }
-    return oldest;
-}
-
-/* S5: what is given up for a lease is younger than that. */
-static void check_younger(const struct run *run, const struct before *before)
-{
-    const struct ticket *oldest = oldest_empty(run, before);
-    for (uint32_t i = 0; oldest != NULL && i < before->count; i++) {
-        const struct before_gang *gang = &before->gangs[i];
-        if (!gang->late && ticket_is_older(&gang->ticket, oldest) &&
-            gangs_find(&run->gangs, gang->attempt) == NULL)
-            sim_violated(world.sim, 23,
-                         "step %llu slot %u is given up, and has an older lease than step %llu "
-                         "slot %u",
-                         (unsigned long long)gang->ticket.step, node_first(gang->ticket.node),
-                         (unsigned long long)oldest->step, node_first(oldest->node));
-    }
-}
-
 REAL(void, places_grant, struct coordinator *core, uint64_t now_ms);
 
 void __wrap_places_grant(struct coordinator *core, uint64_t now_ms)
@@ -220,7 +189,6 @@ void __wrap_places_grant(struct coordinator *core, uint64_t now_ms)
         check_renewed(&core->run, now_ms, &before.gangs[i]);
     check_oldest_first(&core->run, &before);
     check_needed(core, &before);
-    check_younger(&core->run, &before);
 }
 
 /* ---- who is named ---- */
