@@ -1,8 +1,8 @@
 /* Who sits where in a line of places (S1, S7): members for the empty seats, so that no two that are
  * apart (unreachable.h) sit side by side: in one place, or with the same rank in places that hand
- * each other values; and nobody in a stage that it is too small for. A seat goes to a member that has its weights, else to one that has none, else
- * to one that has another seat's, else to one that computes on that seat already; of equal ones to
- * the first. Where that leaves a later seat without anybody, the next one is tried.
+ * each other values; and nobody in a stage that it is too small for. A seat goes to a member that
+ * has its weights, else to one that has none, else to one that has another seat's, else to one that
+ * computes on that seat already; of equal ones to the first. Where that leaves a later seat without anybody, the next one is tried.
  *
  * SEATING_TRIES_MAX bounds the search, which for few members tries all orders: when so many tries
  * were in vain, it says that there is no order. It finds one for certain where the candidates are
