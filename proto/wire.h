@@ -624,6 +624,7 @@ struct server_report {
         struct {
             uint64_t pushed_bytes, spared_bytes, pulled_bytes;
             uint64_t duplicates, open_nodes_max, audited;
+            bool journal_full; /* it waits for room, and acknowledges no gradient meanwhile */
         } statistics;
         struct server_held held;
         struct {

@@ -304,7 +304,9 @@ static void print_run(const struct status_reply *status, const struct run_facts 
     printf("run %" PRIu64 "  generation %" PRIu64 "  step %" PRIu64 " of %" PRIu64, status->run,
            status->generation, status->step, status->steps);
     if (status->samples_here > 0)
-        printf("  loss %.4f  lr %.3g  norm %.3g", status->loss, status->lr, status->norm);
+        printf("  loss %.4f  lr %.3g", status->loss, status->lr);
+    if (status->samples_here > 0 && !isnan(status->norm)) /* async has none of a step */
+        printf("  norm %.3g", status->norm);
     printf("\n");
     if (status->has_validation)
         print_validation(status, facts);

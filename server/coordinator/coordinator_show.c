@@ -48,8 +48,10 @@ static void put_awaited(const struct coordinator *coordinator, char *ret_text, s
 }
 
 /* What the run cannot go on without found no room on a full disk. */
-static bool waits_for_room(const struct run *run, char *ret_text, size_t text_bytes)
+static bool waits_for_room(const struct coordinator *coordinator, char *ret_text, size_t text_bytes)
 {
+    const struct run *run = &coordinator->run;
+    const struct server_entry *full = servers_journal_full(&coordinator->servers);
     if (run->phase == PHASE_STORE && run->next.fails > 0)
         snprintf(ret_text, text_bytes,
                  "it waits for room: the coordinator could not store generation %llu: %s",
@@ -60,6 +62,10 @@ static bool waits_for_room(const struct run *run, char *ret_text, size_t text_by
         snprintf(ret_text, text_bytes,
                  "it waits for room: the coordinator could not store the workers' fingerprint: %s",
                  err_text(ERR_NO_SPACE));
+    else if (full != NULL)
+        snprintf(ret_text, text_bytes,
+                 "it waits for room: server %s could not write its journal of gradients: %s",
+                 full->name, err_text(ERR_NO_SPACE));
     else
         return false;
     return true;
@@ -80,7 +86,7 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
     }
     if (run->phase == PHASE_GATHER)
         put_awaited(coordinator, ret_text, text_bytes);
-    else if (waits_for_room(run, ret_text, text_bytes))
+    else if (waits_for_room(coordinator, ret_text, text_bytes))
         return;
     else if (run->phase == PHASE_PREPARE)
         snprintf(ret_text, text_bytes, "servers prepare version %llu",

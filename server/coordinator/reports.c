@@ -328,6 +328,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
         server->duplicates = report->statistics.duplicates;
         server->audited = report->statistics.audited;
         server->open_nodes_max = report->statistics.open_nodes_max;
+        server->journal_full = report->statistics.journal_full;
         return ERR_OK;
     }
     if (report->kind == SERVER_DRAIN) {

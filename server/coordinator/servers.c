@@ -100,6 +100,7 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
         begin_boot(server, hello->boot);
     server->rival_boot = 0;
     server->lives = false;
+    server->journal_full = false; /* it says so again */
     /* Nothing begins on one that drains, so nothing waits for it either. */
     server->given_up = server->given_up && servers_drains(server);
     server->held_generation = hello->hello.generation;
@@ -155,6 +156,16 @@ bool servers_ready(const struct servers *servers)
             return false;
     }
     return true;
+}
+
+const struct server_entry *servers_journal_full(const struct servers *servers)
+{
+    for (uint32_t i = 0; i < servers->chosen_count; i++) {
+        const struct server_entry *server = servers_active(servers, i);
+        if (server != NULL && server->journal_full)
+            return server;
+    }
+    return NULL;
 }
 
 bool servers_is_available(const struct server_entry *server)

@@ -81,6 +81,7 @@ struct server_entry {
     uint64_t rival_boot, rival_until_ms;
     bool lives; /* this one has answered since */
     uint64_t pushed_bytes, spared_bytes, pulled_bytes, duplicates, open_nodes_max, audited;
+    bool journal_full; /* since its newest hello it said that it waits for room on its disk */
 };
 
 struct servers {
@@ -115,6 +116,8 @@ bool servers_connected(const struct servers *servers);
 bool servers_ready(const struct servers *servers);
 /* Whether it is connected, and neither leaves nor drains. */
 bool servers_is_available(const struct server_entry *server);
+/* The first of the run's whose journal waits for room; NULL: none does. */
+const struct server_entry *servers_journal_full(const struct servers *servers);
 /* The number of servers that can be the run's, without `without` (NULL: nobody). */
 uint32_t servers_available(const struct servers *servers, const struct server_entry *without);
 

@@ -149,9 +149,12 @@ static void put_cause(struct coordinator *coordinator, uint64_t now_ms, char *te
     const struct run *run = &coordinator->run;
     const struct server_entry *behind = find_behind(coordinator);
     const struct server_entry *unsealed = find_unsealed(coordinator);
+    const struct server_entry *full = servers_journal_full(&coordinator->servers);
     const struct lease *lease = tickets_awaited(&run->tickets);
     bool done = tickets_all_done(&run->tickets, TICKET_TRAIN);
-    if (behind != NULL)
+    if (full != NULL)
+        snprintf(text, bytes, "server %s has no room on its disk for its journal", full->name);
+    else if (behind != NULL)
         snprintf(text, bytes, "server %s has not applied the step before", behind->name);
     else if (done && unsealed != NULL)
         snprintf(text, bytes, "server %s does not report its sums", unsealed->name);

@@ -142,6 +142,19 @@ static bool is_superseded(struct order_writer *writer)
     return superseded;
 }
 
+/* Tries until there is room, or nobody waits for the record any more. */
+static enum err commit_later(struct order_writer *writer, struct reason *reason)
+{
+    enum err err = ERR_NO_SPACE;
+    log_error(writer->config.logger, "journal not written", log_text("err", err_name(err)),
+              log_text("reason", reason->text), log_text("next", "again when there is room"));
+    writer->config.full(writer->config.owner, true);
+    while (err == ERR_NO_SPACE && pause_unless_over(writer))
+        err = journal_commit(&writer->journal, reason);
+    writer->config.full(writer->config.owner, false);
+    return err;
+}
+
 /* Writes the record to the disk; the journal is broken when that fails. */
 static void commit_journal(struct order_writer *writer)
 {
@@ -149,13 +162,8 @@ static void commit_journal(struct order_writer *writer)
     if (!writer->has_journal || writer->broken || writer->journal.count == 0)
         return;
     enum err err = journal_commit(&writer->journal, &reason);
-    for (bool said = false; err == ERR_NO_SPACE && pause_unless_over(writer); said = true) {
-        if (!said)
-            log_error(writer->config.logger, "journal not written", log_text("err", err_name(err)),
-                      log_text("reason", reason.text),
-                      log_text("next", "again when there is room"));
-        err = journal_commit(&writer->journal, &reason);
-    }
+    if (err == ERR_NO_SPACE)
+        err = commit_later(writer, &reason);
     if (err == ERR_NO_SPACE && is_superseded(writer))
         return; /* nothing was acknowledged */
     if (err != ERR_OK) {

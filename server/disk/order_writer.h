@@ -24,6 +24,8 @@ struct order_writer_config {
     uint64_t boot;    /* this start of the server, which names the files */
     /* `durable` gradients of that thread's shard of that generation are on disk. */
     void (*logged)(void *owner, uint32_t thread, uint64_t generation, uint64_t durable);
+    /* The journal waits for room on the disk; false: it does so no more. */
+    void (*full)(void *owner, bool full);
     void (*failed)(void *owner, const struct reason *reason);
     void *owner;
 };

@@ -100,6 +100,7 @@ static void report_statistics(const struct server_member *member, struct member_
         report->statistics.audited += statistics->audited;
         report->statistics.open_nodes_max += statistics->open_nodes_max;
     }
+    report->statistics.journal_full = member->journal_full;
 }
 
 void member_thread_ready(struct server_member *member, const struct member_ready *ready,
@@ -201,6 +202,14 @@ void member_cut_written(struct server_member *member, const struct member_cut *c
     member->has_manifest = true;
 }
 
+void member_journal_full(struct server_member *member, bool full,
+                         struct member_effects *ret_effects)
+{
+    clear_effects(ret_effects);
+    member->journal_full = full;
+    report_statistics(member, ret_effects);
+}
+
 /* ---- commands ---- */
 
 static void take_prepare(struct server_member *member, const struct server_command *command,
@@ -286,6 +295,8 @@ static void report_all(const struct server_member *member, struct member_effects
     report_ready(member, effects);
     if (member->draining)
         add_report(member, effects, SERVER_DRAIN);
+    if (member->journal_full)
+        report_statistics(member, effects);
     if (member->committed > member->held.version)
         report_committed(member, member->committed - 1, effects);
     if (member->has_manifest)

@@ -87,6 +87,7 @@ struct server_member {
     uint64_t committed; /* by all threads: versions */
     bool has_manifest;
     struct server_report manifest; /* the newest */
+    bool journal_full;             /* it waits for room on the disk */
     struct member_thread threads[MEMBER_THREADS_MAX];
     /* async: the tickets that the chunks of all threads begin with. */
     bool async, taken_known;
@@ -152,6 +153,10 @@ struct member_cut {
 };
 void member_cut_written(struct server_member *member, const struct member_cut *cut,
                         struct member_effects *ret_effects);
+
+/* The journal of what async shards take (order_writer.h) waits for room, or goes on. */
+void member_journal_full(struct server_member *member, bool full,
+                         struct member_effects *ret_effects);
 
 /* The server holds what the coordinator's newest command wants, which may be nothing. */
 bool member_loaded(const struct server_member *member);

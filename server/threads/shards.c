@@ -258,6 +258,16 @@ static void gradients_logged(void *owner, uint32_t thread, uint64_t generation, 
     shard_thread_logged(shards->exchange.threads[thread], generation, durable);
 }
 
+static void journal_full(void *owner, bool full)
+{
+    struct shards *shards = owner;
+    struct member_effects effects;
+    thread_lock(&shards->mutex);
+    member_journal_full(&shards->member, full, &effects);
+    unlock_checked(shards);
+    carry_out_member(shards, &effects, NULL);
+}
+
 static void journal_failed(void *owner, const struct reason *reason)
 {
     const struct shards *shards = owner;
@@ -321,6 +331,7 @@ static enum err start_threads(struct shards *shards)
                                                        .threads = count,
                                                        .boot = config->boot,
                                                        .logged = gradients_logged,
+                                                       .full = journal_full,
                                                        .failed = journal_failed,
                                                        .owner = shards},
                          &shards->order_writer));

@@ -18,29 +18,29 @@ RESIDENT_BYTES = 64 << 20  # that a worker may have beside its device's memory
 LONG_MS, SHORT_MS = 320, 160  # of a place's forward: where a node takes up to LONG_FORWARDS of them, and more
 LONG_FORWARDS = 40
 
-# Rows of the other table, by what it calls them; whether the idle share is measured.
+# Rows of the other table, by what it calls them.
 ROWS = (
-    ("one worker", False),
-    ("naive model parallelism, 4 stages", True),
-    ("GPipe, 4 stages", True),
-    ("1F1B, 3 stages", True),
-    ("1F1B, 4 stages", True),
-    ("1F1B, 4 stages, nodes of 4 slots", False),
-    ("interleaved, 4 stages of 2 runs", True),
-    ("zero bubble (ZB-H1), 4 stages", True),
-    ("Chimera, 4 stages, nodes of 2 slots", True),
-    ("activation checkpointing", False),
-    ("activation checkpointing, 1F1B, 4 stages", True),
-    ("ZeRO-3, FSDP: weights streamed unit by unit, one ahead", False),
-    ("SHARD_GRAD_OP: kept from forward to backward", False),
-    ("weights streamed, GPipe, 2 stages, activation checkpointing", False),
-    ("activation offload, GPipe, 4 stages", False),
-    ("bf16 on the wire, 1F1B, 4 stages", False),
-    ("4 pieces, 1F1B, 2 stages", False),
-    ("llama, 1F1B, 4 stages", False),
-    ("mlp, 1F1B, 4 stages", False),
-    ("PipeDream-2BW: a delay of 1, 4 stages", False),
-    ("PipeDream with vertical sync: a delay of 3, 4 stages", False),
+    "one worker",
+    "naive model parallelism, 4 stages",
+    "GPipe, 4 stages",
+    "1F1B, 3 stages",
+    "1F1B, 4 stages",
+    "1F1B, 4 stages, nodes of 4 slots",
+    "interleaved, 4 stages of 2 runs",
+    "zero bubble (ZB-H1), 4 stages",
+    "Chimera, 4 stages, nodes of 2 slots",
+    "activation checkpointing",
+    "activation checkpointing, 1F1B, 4 stages",
+    "ZeRO-3, FSDP: weights streamed unit by unit, one ahead",
+    "SHARD_GRAD_OP: kept from forward to backward",
+    "weights streamed, GPipe, 2 stages, activation checkpointing",
+    "activation offload, GPipe, 4 stages",
+    "bf16 on the wire, 1F1B, 4 stages",
+    "4 pieces, 1F1B, 2 stages",
+    "llama, 1F1B, 4 stages",
+    "mlp, 1F1B, 4 stages",
+    "PipeDream-2BW: a delay of 1, 4 stages",
+    "PipeDream with vertical sync: a delay of 3, 4 stages",
 )
 # Several members a place, which one process does not play. Each of them has its part of the pieces.
 TENSOR = (
@@ -89,7 +89,9 @@ REPLAYED = (
     ("a staleness of at most 2, tensor 2", table.GPT, 0, (),
      {"train.pieces": 4, "mesh.tensor": 2, "consistency.kind": "ssp", "consistency.staleness": 2}),
 )
-ROWS += tuple((row[0], False) for row in TENSOR + NO_FLUSH[2:] + REPLAYED)
+ROWS += tuple(row[0] for row in TENSOR + NO_FLUSH[2:] + REPLAYED)
+# Several leases at a time, where a place has always something to do: the share of one lease says nothing.
+NO_IDLE = tuple(row[0] for row in NO_FLUSH + REPLAYED)
 DATA = "data 2"  # twice as many gangs, which share a step's slots: each pulls what it computes with
 QUICK = ("tensor 2, 1F1B, 2 stages", "one worker", "interleaved, 4", "ZeRO-3", "mlp", "PipeDream-2BW")
 CHURN_STEPS, CHURN_SPARE, CHURN_ACT_MS = 4, 2, 5
@@ -117,8 +119,17 @@ def words_of(settings):
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
-def idle_of(spec, level, words, sets, workers):
+def row_of(name):
+    return next(row for row in table.ROWS + TENSOR + NO_FLUSH + REPLAYED if row[0] == name)
+
+
+def idle_of(name):
     """Measured and predicted, of one node."""
+    if name in NO_IDLE:
+        return ["", ""]
+    row = row_of(name)
+    _, model, level, words, own = row
+    spec, sets, workers = table.spec_of(model), words_of(own), workers_of(row)
     plan = table.plan_of(spec, 1 << level, words, sets)
     act_ms = LONG_MS if plan["time"] <= LONG_FORWARDS else SHORT_MS
     settings = {**settings_of(words), "train.node_slots": 1 << level, "train.slots": 1 << level, "train.steps": 1}
@@ -200,9 +211,9 @@ def whole_summary(spec, words, directory, peer_bytes):
             return summary
 
 
-def cells_of(name, measures_idle, churns=not c.QUICK):
-    """What the row prints, and what is measured of it; Failed where it does not hold."""
-    row = next(row for row in table.ROWS + TENSOR + NO_FLUSH + REPLAYED if row[0] == name)
+def cells_of(name, churns=not c.QUICK):
+    """What the row prints but for the idle share, and how many workers were lost; Failed where it does not hold."""
+    row = row_of(name)
     technique, _, level, words, own = row
     spec, workers, directory = table.spec_of(row[1]), workers_of(row), c.fresh("up")
     sets = words_of(own)
@@ -221,7 +232,7 @@ def cells_of(name, measures_idle, churns=not c.QUICK):
              table.listed(peak["weights"]) if "--stream" in words else "all", table.listed(seen["host"]) if any(seen["host"]) else "",
              "equal"]  # in short nobody is killed
     lost = lost_under_churn(row, spec, sets, settings, workers) if churns else 0
-    return fixed, idle_of(spec, level, words, sets, workers) if measures_idle else ["", ""], lost
+    return fixed, lost
 
 
 def written():

@@ -89,9 +89,7 @@ struct before {
     uint64_t attempts; /* the newest */
     uint32_t count;
     struct before_gang {
-        uint64_t attempt;
-        bool lost, late;
-        uint32_t empty_count;
+        struct gang was; /* but for its seats, which change */
         uint64_t members[WIRE_PLACES_MAX];
     } gangs[GANGS_MAX];
 };
@@ -103,10 +101,7 @@ static void note(const struct run *run, struct before *ret_before)
     for (uint32_t i = 0; i < ret_before->count; i++) {
         const struct gang *gang = run->gangs.list[i];
         struct before_gang *before = &ret_before->gangs[i];
-        before->attempt = gang->ticket.attempt;
-        before->lost = gang->lost;
-        before->late = gang->late;
-        before->empty_count = gang->empty_count;
+        before->was = *gang;
         for (uint32_t seat = 0; seat < run->gangs.seats; seat++)
             before->members[seat] = gang->seats[seat].member;
     }
@@ -115,9 +110,10 @@ static void note(const struct run *run, struct before *ret_before)
 /* S4: after a loss the lease's time begins anew when a place is filled. */
 static void check_renewed(const struct run *run, uint64_t now_ms, const struct before_gang *before)
 {
-    const struct gang *gang = gangs_find(&run->gangs, before->attempt);
-    const struct lease *lease = tickets_find(&run->tickets, before->attempt);
-    if (gang != NULL && lease != NULL && before->lost && gang->empty_count < before->empty_count &&
+    const struct gang *was = &before->was;
+    const struct gang *gang = gangs_find(&run->gangs, was->ticket.attempt);
+    const struct lease *lease = tickets_find(&run->tickets, was->ticket.attempt);
+    if (gang != NULL && lease != NULL && was->lost && gang->empty_count < was->empty_count &&
         lease->granted_ms != now_ms)
         sim_violated(world.sim, 23, "a place of step %llu is filled, and its lease is %llu ms old",
                      (unsigned long long)gang->ticket.step,
@@ -135,6 +131,11 @@ static void check_oldest_first(const struct run *run, const struct before *befor
                          (unsigned long long)run->gangs.list[i]->ticket.step,
                          node_first(run->gangs.list[i]->ticket.node),
                          (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node));
+}
+
+static bool is_given_up(const struct run *run, const struct before_gang *gang)
+{
+    return !gang->was.late && gangs_find(&run->gangs, gang->was.ticket.attempt) == NULL;
 }
 
 /* Members that share no lease now and, when it was given up, none of that one. */
@@ -166,13 +167,38 @@ static void check_needed(const struct coordinator *core, const struct before *be
         return;
     for (uint32_t i = 0; i < before->count; i++) {
         const struct before_gang *gang = &before->gangs[i];
-        if (!gang->late && gangs_find(&run->gangs, gang->attempt) == NULL &&
-            count_free(core, gang) >= oldest->empty_count)
+        if (is_given_up(run, gang) && count_free(core, gang) >= oldest->empty_count)
             sim_violated(world.sim, 23,
                          "a younger lease than step %llu slot %u is given up, and "
                          "%u members are free for %u places",
                          (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node),
                          count_free(core, gang), oldest->empty_count);
+    }
+}
+
+/* The oldest lease that had an empty place before or has one now; NULL: none. */
+static const struct gang *oldest_empty(const struct run *run, const struct before *before)
+{
+    const struct gang *oldest = gangs_oldest_empty(&run->gangs);
+    for (uint32_t i = 0; i < before->count; i++) {
+        const struct gang *was = &before->gangs[i].was;
+        if (was->empty_count > 0 && (oldest == NULL || gangs_is_older(was, oldest)))
+            oldest = was;
+    }
+    return oldest;
+}
+
+/* S5: what is given up for a lease is younger than that. */
+static void check_younger(const struct run *run, const struct before *before)
+{
+    const struct gang *oldest = oldest_empty(run, before);
+    for (uint32_t i = 0; oldest != NULL && i < before->count; i++) {
+        const struct gang *was = &before->gangs[i].was;
+        if (is_given_up(run, &before->gangs[i]) && gangs_is_older(was, oldest))
+            sim_violated(world.sim, 23,
+                         "step %llu slot %u is given up, and is older than step %llu slot %u",
+                         (unsigned long long)was->ticket.step, node_first(was->ticket.node),
+                         (unsigned long long)oldest->ticket.step, node_first(oldest->ticket.node));
     }
 }
 
@@ -189,6 +215,7 @@ void __wrap_places_grant(struct coordinator *core, uint64_t now_ms)
         check_renewed(&core->run, now_ms, &before.gangs[i]);
     check_oldest_first(&core->run, &before);
     check_needed(core, &before);
+    check_younger(&core->run, &before);
 }
 
 /* ---- who is named ---- */

@@ -185,6 +185,18 @@ TEST_F(p6_a_commit_is_acknowledged_when_all_threads_have_carried_it_out, world, 
     assert_int_equal(member_held(f->member).version, 1);
 }
 
+TEST_F(a_journal_that_waits_for_room_is_said_to_each_coordinator, world, .generation = 1)
+{
+    member_report_again(f->member, &f->effects);
+    assert_null(reported(f, SERVER_STATISTICS));
+    member_journal_full(f->member, true, &f->effects);
+    assert_true(reported(f, SERVER_STATISTICS)->statistics.journal_full);
+    member_report_again(f->member, &f->effects);
+    assert_true(reported(f, SERVER_STATISTICS)->statistics.journal_full);
+    member_journal_full(f->member, false, &f->effects);
+    assert_false(reported(f, SERVER_STATISTICS)->statistics.journal_full);
+}
+
 TEST_F(p11_ready_names_the_newest_invitation, world)
 {
     struct server_command invitation = prepare_of(4, 20);

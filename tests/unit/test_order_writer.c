@@ -16,7 +16,7 @@ struct disk {
     atomic_bool full;
     bool syncs_fail; /* a full one takes the bytes and cannot sync them */
     atomic_uint refused;
-    atomic_uint logged, failed;
+    atomic_uint logged, failed, waits, goes_on;
 };
 
 static int disk_open(const struct file_ops *ops, const char *path, int flags, unsigned mode)
@@ -44,6 +44,12 @@ static void logged(void *owner, uint32_t thread, uint64_t generation, uint64_t d
     struct disk *disk = owner;
     (void)thread, (void)generation, (void)durable;
     atomic_fetch_add(&disk->logged, 1);
+}
+
+static void full(void *owner, bool is_full)
+{
+    struct disk *disk = owner;
+    atomic_fetch_add(is_full ? &disk->waits : &disk->goes_on, 1);
 }
 
 static void failed(void *owner, const struct reason *reason)
@@ -85,6 +91,7 @@ static void writer_set_up(struct writer_fixture *f)
                                                .threads = 1,
                                                .boot = 1,
                                                .logged = logged,
+                                               .full = full,
                                                .failed = failed,
                                                .owner = &f->disk};
     assert_int_equal(order_writer_new(&config, &f->writer), ERR_OK);
@@ -177,6 +184,22 @@ TEST_F(a_cut_does_not_wait_for_room_when_a_new_generation_begins, writer)
     end(f);
     assert_int_equal(atomic_load(&f->disk.logged), 0);
     assert_int_equal(atomic_load(&f->disk.failed), 0);
+}
+
+TEST_F(it_says_that_it_waits_for_room_and_that_it_goes_on, writer)
+{
+    fill_disk(f);
+    while (atomic_load(&f->disk.refused) < 2)
+        sched_yield();
+    assert_int_equal(atomic_load(&f->disk.waits), 1);
+    assert_int_equal(atomic_load(&f->disk.goes_on), 0);
+    atomic_store(&f->disk.full, false);
+    while (atomic_load(&f->disk.logged) == 0)
+        sched_yield();
+    end(f);
+    assert_int_equal(entries_of_journal(f), 1);
+    assert_int_equal(atomic_load(&f->disk.waits), 1);
+    assert_int_equal(atomic_load(&f->disk.goes_on), 1);
 }
 
 /* Appended again it would be in the journal twice. */

@@ -69,6 +69,35 @@ TEST_F(a_server_that_does_not_apply_the_step_before_is_named, coordinator, .step
     assert_non_null(strstr(status(f).reason, " has not applied the step before"));
 }
 
+TEST_F(a_server_whose_journal_has_no_room_is_named, coordinator, .steps = 5, .workers = 1)
+{
+    step(f, 0);
+    (void)ticket_of(f, f->worker, 1);
+    struct server_report statistics = {.kind = SERVER_STATISTICS};
+    statistics.statistics.journal_full = true;
+    assert_int_equal(report(f, 0, statistics), ERR_OK);
+    assert_string_equal(status(f).reason,
+                        "it waits for room: server s0 could not write its journal of gradients: no "
+                        "space left on device");
+    wait_alive(f, 3 * LEASE_MS);
+    assert_non_null(
+        strstr(seen(f, EFFECT_LOG)->log.text, "server s0 has no room on its disk for its journal"));
+    statistics.statistics.journal_full = false;
+    assert_int_equal(report(f, 0, statistics), ERR_OK);
+    wait_alive(f, LEASE_MS / 4);
+    assert_null(strstr(status(f).reason, "room"));
+}
+
+TEST_F(a_new_start_of_a_server_has_said_nothing_of_room, coordinator, .steps = 5, .workers = 1)
+{
+    struct server_report statistics = {.kind = SERVER_STATISTICS};
+    statistics.statistics.journal_full = true;
+    assert_int_equal(report(f, 0, statistics), ERR_OK);
+    lose_server(f, 0);
+    hello(f, 0, 1);
+    assert_null(strstr(status(f).reason, "room"));
+}
+
 TEST_F(it_is_logged_once_a_minute, coordinator, .steps = 5, .workers = 1)
 {
     uint32_t lines = 0;
