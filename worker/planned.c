@@ -52,7 +52,7 @@ static enum err judge_spec(const struct planned_options *options, struct planned
         return reason_set(
             reason, ERR_INVALID,
             "consistency %s needs the norm of the whole gradient inside a slot, which "
-            "no stage has; sync and delay have stages",
+            "no stage has; sync, delay and ssp have stages",
             kinds[kind]);
     if (kind == SPEC_LOCAL)
         return reason_set(reason, ERR_INVALID,
@@ -78,6 +78,11 @@ static struct mesh mesh_of_options(const struct planned_options *options, const 
         mesh.rows = NULL;
     if (options->stages > 0)
         mesh.places = options->stages;
+    if (options->stages > 1 &&
+        spec->mesh.stages <= 1) { /* the spec's, which one stage has no use for */
+        mesh.schedule = spec->mesh.schedule;
+        mesh.runs = spec->mesh.runs;
+    }
     if (options->runs > 0)
         mesh.runs = options->runs;
     if (options->schedule_given)
@@ -96,6 +101,7 @@ static enum err generate(const struct planned_options *options, struct planned *
     const struct mesh_node node = {planned->slots, of_slot};
     const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, node);
     TRY(rows_judge(&shape, reason));
+    TRY(rows_last_judge(&shape, train, reason));
     TRY(rows_memory_judge(&shape, &planned->model, reason));
     TRY(mesh_training(&planned->mesh, &planned->model, node, &planned->program, reason));
     return values_judge(&shape, &planned->spec, &planned->model, reason);

@@ -118,7 +118,7 @@ static error_t parse_number(int key, const char *argument, struct arguments *arg
 {
     switch (key) {
     case 'P':
-        arguments->plan.stages = parse_count(argument, "--stages", 1, PROGRAM_UNITS_MAX, state);
+        arguments->plan.stages = parse_count(argument, "--stages", 1, SPEC_STAGES_MAX, state);
         return 0;
     case 'v':
         arguments->plan.runs = parse_count(argument, "--units", 1, PROGRAM_UNITS_MAX, state);

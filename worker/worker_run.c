@@ -122,8 +122,7 @@ uint32_t worker_run_lanes(const struct worker_run *run, uint32_t stage)
 {
     const struct spec_train *train = &run->spec.train;
     uint32_t slots = train->node_slots > 0 ? train->node_slots : 1; /* of the smallest node */
-    uint32_t microbatches =
-        slots * ((train->slot_samples + train->microbatch - 1) / train->microbatch);
+    uint32_t microbatches = pipeline_microbatches(slots, train->slot_samples / train->microbatch);
     return has_places(run)
                ? mesh_lanes(&run->mesh, stage, microbatches, spec_place_leases(&run->spec))
                : 1;

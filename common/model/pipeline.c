@@ -5,20 +5,26 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+uint32_t pipeline_microbatches(uint32_t slots, uint32_t of_slot)
+{
+    uint64_t microbatches = (uint64_t)slots * of_slot;
+    return microbatches < UINT32_MAX ? (uint32_t)microbatches : UINT32_MAX;
+}
+
 struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, uint32_t slots)
 {
     const struct spec_train *train = &spec->train;
     uint32_t of_node = slots > 0 ? slots : 1;
-    return (struct schedule_shape){.schedule = spec->mesh.schedule,
-                                   .places = spec->mesh.stages,
-                                   .runs = spec->mesh.runs,
-                                   .units = units,
-                                   .microbatches =
-                                       of_node * (train->slot_samples / train->microbatch),
-                                   .slots = of_node,
-                                   .memory = spec->mesh.memory,
-                                   .program = spec->mesh.program,
-                                   .rows = spec->mesh.rows};
+    return (struct schedule_shape){
+        .schedule = spec->mesh.schedule,
+        .places = spec->mesh.stages,
+        .runs = spec->mesh.runs,
+        .units = units,
+        .microbatches = pipeline_microbatches(of_node, train->slot_samples / train->microbatch),
+        .slots = of_node,
+        .memory = spec->mesh.memory,
+        .program = spec->mesh.program,
+        .rows = spec->mesh.rows};
 }
 
 static enum err judge_runs(const struct schedule_shape *shape, struct reason *reason)
@@ -29,10 +35,11 @@ static enum err judge_runs(const struct schedule_shape *shape, struct reason *re
             reason, ERR_INVALID,
             "%s has one run of units in a place, not %u; schedule interleaved has more",
             schedule_name(shape->schedule), shape->runs);
+    uint32_t stages = shape->units < SPEC_STAGES_MAX ? shape->units : SPEC_STAGES_MAX;
     if (shape->places > shape->units)
         return reason_set(reason, ERR_INVALID,
                           "%u stages need as many units, and the model has %u; %u stage%s would do",
-                          shape->places, shape->units, shape->units, plural(shape->units));
+                          shape->places, shape->units, stages, plural(stages));
     uint32_t most = shape->units / shape->places;
     if (runs > shape->units)
         return reason_set(reason, ERR_INVALID,
@@ -55,6 +62,15 @@ static enum err judge_rows(const struct schedule_shape *shape, struct reason *re
                       shape->units, shape->microbatches, PROGRAM_ROWS_MAX);
 }
 
+/* As many as that or more, of which each place and each slot of the node has equally many. */
+static uint32_t multiple_above(uint32_t microbatches, uint32_t places, uint32_t slots)
+{
+    uint32_t multiple = places;
+    while (multiple % slots != 0)
+        multiple += places;
+    return (microbatches / multiple + 1) * multiple;
+}
+
 enum err schedule_judge(const struct schedule_shape *shape, struct reason *reason)
 {
     uint32_t places = shape->places, microbatches = shape->microbatches;
@@ -64,9 +80,12 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
     if (shape->schedule == SCHEDULE_INTERLEAVED && microbatches % places != 0)
         return reason_set(
             reason, ERR_INVALID,
-            "interleaved needs a multiple of the %u stages as microbatches in a node, "
-            "not %u; %u would do",
-            places, microbatches, (microbatches / places + 1) * places);
+            "interleaved needs a multiple of the %u stages as microbatches in a node "
+            "(train.node_slots times train.slot_samples / train.microbatch), not %u; %u would do",
+            places, microbatches, multiple_above(microbatches, places, shape->slots));
+    if (shape->schedule == SCHEDULE_CHIMERA && shape->units == 1)
+        return reason_set(reason, ERR_INVALID,
+                          "chimera needs an even number of stages, and the model has one unit");
     if (shape->schedule == SCHEDULE_CHIMERA && places % 2 != 0)
         return reason_set(reason, ERR_INVALID,
                           "chimera needs an even number of stages, not %u; %u would do", places,
@@ -77,7 +96,8 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
     if (shape->schedule == SCHEDULE_CHIMERA && !halves)
         return reason_set(reason, ERR_INVALID,
                           "chimera sends half of a node each way, and a node of %u slot%s has no "
-                          "halves; %u would do",
+                          "halves; nodes of %u slots (train.node_slots, and train.slots a multiple "
+                          "of it) would do",
                           shape->slots, plural(shape->slots),
                           UINT32_C(1) << (level > 0 ? level : 1));
     return ERR_OK;

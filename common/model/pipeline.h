@@ -43,6 +43,8 @@ void pipeline_runs_release(struct pipeline_runs *runs); /* {0} is fine */
 /* The place that computes the unit, in chimera of the half that runs down. */
 uint32_t pipeline_place(const struct pipeline_runs *runs, uint32_t unit);
 
+/* Of so many slots; UINT32_MAX, which no program has: there are more than that. */
+uint32_t pipeline_microbatches(uint32_t slots, uint32_t of_slot);
 /* Of the spec's mesh, for nodes of so many slots; 0: of one. Borrows the spec. */
 struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, uint32_t slots);
 

@@ -288,6 +288,30 @@ enum err rows_judge(const struct schedule_shape *shape, struct reason *reason)
     return named(shape->program, program_validate(&whole, &said), &said, reason);
 }
 
+enum err rows_last_judge(const struct schedule_shape *shape, const struct spec_train *train,
+                         struct reason *reason)
+{
+    uint32_t rest = train->slots % shape->slots, more = train->slots - rest + shape->slots;
+    struct schedule_shape last = *shape;
+    struct reason why;
+    if (rest == 0)
+        return ERR_OK;
+    if (shape->schedule == SCHEDULE_CHIMERA && train->precision == SPEC_BF16)
+        return reason_set(reason, ERR_INVALID,
+                          "chimera rounds the halves of nodes to bf16, and the last node of a step "
+                          "of %u slots has other halves than those of %u; train.slots: %u would do",
+                          train->slots, shape->slots, more);
+    last.slots = rest;
+    last.microbatches = pipeline_microbatches(rest, shape->microbatches / shape->slots);
+    enum err err = rows_judge(&last, &why);
+    return err != ERR_INVALID
+               ? err
+               : reason_set(reason, err,
+                            "the last node of a step of %u slots has %u: train.slots: %u would do "
+                            "(%.300s)",
+                            train->slots, rest, more, why.text);
+}
+
 /* ---- of the model's units ---- */
 
 /* One repetition after the other: a place goes on without waiting for the others. */
@@ -389,7 +413,8 @@ enum err rows_memory_judge(const struct schedule_shape *shape, const struct mode
     return reason_set(reason, ERR_INVALID,
                       "mesh.memory (%" PRIu64
                       ") is too little for the weights and gradients of one of %u places: "
-                      "mesh.memory: %" PRIu64 ", or more of mesh.stage, would do",
+                      "mesh.memory: %" PRIu64 "%s would do",
                       shape->memory, shape->places,
-                      weights * WEIGHT_BYTES * runs_of_place(shape, &runs));
+                      weights * WEIGHT_BYTES * runs_of_place(shape, &runs),
+                      shape->places < model->units_count ? ", or perhaps more of mesh.stage," : "");
 }

@@ -29,6 +29,11 @@ enum err rows_of_file(const char *name, struct slice text, struct buf *ret_rows,
  * deadlock, nothing dropped, sums in order. ERR_INVALID: likewise; ERR_NOMEM. */
 enum err rows_judge(const struct schedule_shape *shape, struct reason *reason) MUST_USE;
 
+/* Whether the last node of a step has one, too: it may have fewer slots than the shape, which
+ * rows_judge() let pass. ERR_INVALID: likewise; ERR_NOMEM. */
+enum err rows_last_judge(const struct schedule_shape *shape, const struct spec_train *train,
+                         struct reason *reason) MUST_USE;
+
 /* The compute acts of a judged shape with rows. ERR_NOMEM. */
 enum err rows_compute(const struct schedule_shape *shape, const struct pipeline_runs *runs,
                       struct program *ret_compute) MUST_USE;

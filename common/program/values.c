@@ -75,7 +75,7 @@ static uint32_t most_samples(const struct schedule_shape *shape, const struct sp
     uint32_t all = spec->train.slot_samples;
     for (uint32_t samples = spec->train.microbatch - 1; samples > 0; samples--) {
         struct schedule_shape smaller = *shape;
-        smaller.microbatches = shape->slots * (all / samples);
+        smaller.microbatches = pipeline_microbatches(shape->slots, all / samples);
         if (all % samples == 0 && samples * sample_bytes <= VALUES_BYTES_MAX &&
             rows_judge(&smaller, NULL) == ERR_OK)
             return samples;

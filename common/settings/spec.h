@@ -18,6 +18,7 @@
 #define SPEC_CORE_BYTES 24
 #define SPEC_ROWS_BYTES 32768 /* of a program that a user wrote */
 #define SPEC_PLACE_LEASES_MAX 8
+#define SPEC_STAGES_MAX 64 /* places times members of each */
 #define SPEC_AUDITED_SLOTS_MAX 1024
 
 enum spec_model_kind { SPEC_GPT, SPEC_MLP, SPEC_LLAMA };

@@ -4,7 +4,7 @@
 
 #include "common/settings/config.h"
 
-enum { SPEC_STAGES_MAX = 64, SPEC_PIECES_MAX = 64 };
+enum { SPEC_PIECES_MAX = 64 };
 #define SPEC_SAMPLES_MAX (UINT64_C(1) << 62)
 
 struct spec;

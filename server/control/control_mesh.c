@@ -9,23 +9,10 @@
 /* Every node of a step needs a program: where the coordinator chooses, the smallest has one. */
 static enum err judge(const struct spec *spec, const struct model *model, struct reason *reason)
 {
-    const struct spec_train *train = &spec->train;
-    uint32_t slots = train->node_slots > 0 ? train->node_slots : 1, rest = train->slots % slots;
+    uint32_t slots = spec->train.node_slots > 0 ? spec->train.node_slots : 1;
     struct schedule_shape shape = pipeline_shape(spec, model->units_count, slots);
     TRY(rows_judge(&shape, reason));
-    if (rest == 0)
-        return ERR_OK;
-    if (spec_push_slots(spec) < slots && train->precision == SPEC_BF16)
-        return reason_set(reason, ERR_INVALID,
-                          "chimera rounds the halves of nodes to bf16, and the last node of a step "
-                          "of %u slots has other halves than those of %u; a divisor would do",
-                          train->slots, slots);
-    shape = pipeline_shape(spec, model->units_count, rest);
-    struct reason why;
-    if (rows_judge(&shape, &why) == ERR_OK)
-        return ERR_OK;
-    return reason_set(reason, ERR_INVALID, "the last node of a step has %u slot%s: %.300s", rest,
-                      plural(rest), why.text);
+    return rows_last_judge(&shape, &spec->train, reason);
 }
 
 /* Adds a part of a parameter's chunks; ranges before `first` stay as they are. False: there are too

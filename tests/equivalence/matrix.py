@@ -59,9 +59,12 @@ def settings_of(pieces, mesh):
 
 
 def train(spec, pieces, mesh, *words, directory=None):
-    """The digest that the mesh's workers end in."""
+    """The digest that the mesh's workers end in, who were as many places and handed each other values."""
     directory = directory or c.fresh("matrix-" + "-".join(map(str, mesh)))
-    return c.up(spec, "--workers", workers_of(mesh), *settings_of(pieces, mesh), *words, directory=directory)["digest"]
+    summary = c.up(spec, "--workers", workers_of(mesh), *settings_of(pieces, mesh), *words, directory=directory)
+    c.check_equal(len(summary["peak_bytes"]["device"]), mesh.stages, f"places of {mesh}")
+    c.check_equal(summary["peer_bytes"] > 0, mesh.stages * mesh.tensor > 1, f"{mesh}: values between workers")
+    return summary["digest"]
 
 
 def check_digest(model, pieces, meshes, jobs):

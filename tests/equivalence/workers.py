@@ -17,6 +17,7 @@ TRIES = 5  # of a run until every worker has said its last figures
 RESIDENT_BYTES = 64 << 20  # that a worker may have beside its device's memory
 LONG_MS, SHORT_MS = 320, 160  # of a place's forward: where a node takes up to LONG_FORWARDS of them, and more
 LONG_FORWARDS = 40
+SMALL_SHARE, SMALL_MS = 0.05, 640  # of such an idle share less is noise
 
 # Rows of the other table, by what it calls them.
 ROWS = (
@@ -132,6 +133,8 @@ def idle_of(name):
     spec, sets, workers = table.spec_of(model), words_of(own), workers_of(row)
     plan = table.plan_of(spec, 1 << level, words, sets)
     act_ms = LONG_MS if plan["time"] <= LONG_FORWARDS else SHORT_MS
+    if 0 < plan["idle_share"] < SMALL_SHARE:
+        act_ms = SMALL_MS
     settings = {**settings_of(words), "train.node_slots": 1 << level, "train.slots": 1 << level, "train.steps": 1}
     summary = c.up(spec, "--workers", workers, *sets, *words_of(settings), env={"ROOST_ACT_MS": str(act_ms)})
     return [f"{summary['idle_share']:.3f}", f"{plan['idle_share']:.3f}"]

@@ -186,6 +186,7 @@ static unsigned watch(struct shared *shared, const pid_t *jobs, unsigned count)
 static void add(struct progress *sum, const struct progress *one)
 {
     sum->seeds += one->seeds;
+    sum->shared += one->shared;
     sum->found += one->found;
     sum->events += one->events;
     sum->duplicates += one->duplicates;
@@ -225,6 +226,8 @@ static void print_summary(const struct progress *sum, unsigned found, double too
     printf("%llu seeds, %u violations, %.1f s, %.0f seeds/s, %llu events\n",
            (unsigned long long)sum->seeds, found, took, (double)sum->seeds / took,
            (unsigned long long)sum->events);
+    printf("%10llu seeds with leases that several workers share\n",
+           (unsigned long long)sum->shared);
     for (int kind = 0; kind < FAULT_KIND_COUNT; kind++)
         printf("%10llu %s\n", (unsigned long long)sum->faults[kind],
                fault_text((enum fault_kind)kind));

@@ -294,6 +294,7 @@ void sim_run(uint64_t seed, const struct sim_options *options)
     sim_trace(sim, "over after %llu events", (unsigned long long)sim->events);
     options->progress->events += sim->events;
     options->progress->seeds++;
+    options->progress->shared += spec_mesh_is_shared(&sim->scenario.spec.mesh) ? 1 : 0;
     release(sim);
     world = (struct world){0};
     free(sim);

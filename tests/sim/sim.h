@@ -99,6 +99,7 @@
 struct progress {
     uint64_t seed, event;  /* where it is */
     uint64_t seeds, found; /* finished; violations */
+    uint64_t shared;       /* seeds with leases that several workers share */
     uint64_t events;
     uint64_t faults[FAULT_KIND_COUNT];
     uint64_t met[STATE_COUNT][MEETING_COUNT]; /* in so many seeds */

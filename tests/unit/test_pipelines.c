@@ -323,9 +323,12 @@ TEST(a_shape_without_a_program_is_refused_with_one_that_has_one)
         {{SCHEDULE_INTERLEAVED, 9, 2, 8, 9, 1}, "9 stages need as many units"},
         {{SCHEDULE_1F1B, 4, 2, 8, 8, 1}, "1f1b has one run of units in a place, not 2"},
         {{SCHEDULE_INTERLEAVED, 4, 2, 8, 6, 1}, "not 6; 8 would do"},
+        {{SCHEDULE_INTERLEAVED, 3, 1, 8, 8, 2}, "not 8; 12 would do"}, /* of two slots: even */
+        {{SCHEDULE_1F1B, 300, 1, 200, 8, 1}, "the model has 200; 64 stages would do"},
+        {{SCHEDULE_CHIMERA, 1, 1, 1, 2, 2}, "an even number of stages, and the model has one unit"},
         {{SCHEDULE_CHIMERA, 3, 1, 8, 8, 2}, "an even number of stages, not 3; 4 would do"},
-        {{SCHEDULE_CHIMERA, 4, 1, 8, 8, 1}, "a node of 1 slot has no halves; 2 would do"},
-        {{SCHEDULE_CHIMERA, 4, 1, 8, 12, 6}, "a node of 6 slots has no halves; 8 would do"},
+        {{SCHEDULE_CHIMERA, 4, 1, 8, 8, 1}, "a node of 1 slot has no halves; nodes of 2 slots "},
+        {{SCHEDULE_CHIMERA, 4, 1, 8, 12, 6}, "a node of 6 slots has no halves; nodes of 8 slots "},
         {{SCHEDULE_GPIPE, 4, 1, 4096, 4096, 1}, "smaller nodes or larger microbatches would do"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -333,6 +336,21 @@ TEST(a_shape_without_a_program_is_refused_with_one_that_has_one)
         assert_int_equal(schedule_judge(&rows[i].shape, &reason), ERR_INVALID);
         if (strstr(reason.text, rows[i].wanted) == NULL)
             fail_msg("\"%s\" is said", reason.text);
+    }
+}
+
+/* 2^16 · 2^16 is 0 in 32 bits, and 2^16 · (2^16 + 1) few enough. */
+TEST(more_microbatches_than_32_bits_hold_are_too_many)
+{
+    assert_int_equal(pipeline_microbatches(4, 8), 32);
+    assert_int_equal(pipeline_microbatches(65536, 65535), 4294901760);
+    for (uint32_t of_slot = 65536; of_slot < 65540; of_slot++) {
+        struct spec spec = {.mesh = {.stages = 2, .runs = 1, .schedule = SCHEDULE_1F1B},
+                            .train = {.slot_samples = of_slot, .microbatch = 1}};
+        struct schedule_shape shape = pipeline_shape(&spec, 8, 65536);
+        struct reason reason = {.text = ""};
+        assert_int_equal(schedule_judge(&shape, &reason), ERR_INVALID);
+        assert_non_null(strstr(reason.text, "smaller nodes or larger microbatches would do"));
     }
 }
 

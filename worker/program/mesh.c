@@ -42,7 +42,8 @@ struct schedule_shape mesh_shape(const struct mesh *mesh, const struct model *mo
                                    .places = mesh->places,
                                    .runs = mesh->runs,
                                    .units = model->units_count,
-                                   .microbatches = node.slots * node.microbatches,
+                                   .microbatches =
+                                       pipeline_microbatches(node.slots, node.microbatches),
                                    .slots = node.slots,
                                    .memory = mesh->memory,
                                    .program = mesh->program,
