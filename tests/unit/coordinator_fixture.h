@@ -27,6 +27,7 @@ struct coordinator_fixture {
     uint64_t plan;    /* steps of `run`, which the test begins */
     uint64_t steps;   /* of `run`, which is ready to grant version 0 */
     bool whole_steps; /* each is one ticket */
+    bool chosen;      /* node_slots 0: the coordinator chooses */
     uint64_t cut_every;
     bool validated; /* every second step */
     double audit;
@@ -391,7 +392,7 @@ static inline void coordinator_set_up(struct coordinator_fixture *f)
     f->run.place_leases = f->leases;
     f->run.delay = f->leases > 0 ? f->leases - 1 : f->run.delay;
     f->run.places = f->halves ? half_stages : stages;
-    f->run.node_slots = f->halves ? 2 : f->run.node_slots;
+    f->run.node_slots = f->chosen ? 0 : f->halves ? 2 : f->run.node_slots;
     if (f->validated) {
         f->run.validate_every = 2;
         f->run.validation_samples = 5; /* three pieces of two, two and one */

@@ -40,6 +40,17 @@ TEST_F(a_ticket_names_what_its_place_pushes, places, .c.steps = 4)
     assert_false(proof_same(&more.grant, &replies[1].ticket.grant));
 }
 
+/* Five members are two leases, of four slots two each. */
+TEST_F(where_the_coordinator_chooses_leases_take_the_place_of_workers, places, .c.steps = 4,
+       .c.chosen = true)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    assert_int_equal(replies[0].ticket.node.level, 1);
+    lease(f, 2, 3, replies);
+    assert_int_equal(replies[0].ticket.node.level, 0); /* half of what is left */
+}
+
 TEST_F(s3_a_member_is_not_free_until_the_lease_is_over, places, .c.steps = 4)
 {
     struct acquire_reply replies[PLACES];
