@@ -19,7 +19,7 @@ struct serving {
     struct peers *peers;
     struct rpc_stream *rpc; /* until `closed` */
     struct digest shown;
-    bool ended; /* polling thread only */
+    bool ended; /* it gets no answer any more: the lock's, written by the polling thread alone */
 };
 
 /* ---- answers ---- */
@@ -36,7 +36,7 @@ static bool next_outgoing(struct peers *peers, struct outgoing *ret_outgoing)
     for (struct ring *link = peers->serving.behind; link != &peers->serving && !found;
          link = link->behind) {
         struct serving *serving = RING_ITEM(link, struct serving, link);
-        if (serving->asker == NULL || serving->unsent >= WIRE_CREDITS ||
+        if (serving->ended || serving->asker == NULL || serving->unsent >= WIRE_CREDITS ||
             !outbox_next(serving->asker, &ret_outgoing->answer))
             continue;
         serving->unsent++;
@@ -72,7 +72,9 @@ void peers_serve_answers(struct peers *peers)
 
 static void end_stream(struct serving *serving, enum err err, const char *text)
 {
+    thread_lock(&serving->peers->mutex);
     serving->ended = true;
+    thread_unlock(&serving->peers->mutex);
     rpc_stream_finish(serving->rpc, err, text);
 }
 

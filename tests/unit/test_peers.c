@@ -387,6 +387,62 @@ TEST_F(a_stream_that_begins_otherwise_than_with_one_hello_ends, peers)
     assert_int_equal(call_with(f, NULL, (struct slice){large, 100000}, 1), ERR_MALFORMED);
 }
 
+enum { CALLER_CLOSED, CALLER_READS, WANTS = 20000, BUSY_MAX = 500 };
+
+static void caller_reads_late(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    (void)stream;
+    struct caller *caller = owner;
+    rpc_message_unref(message);
+    tally_wait(&caller->tally, CALLER_READS, 1);
+}
+
+/* Asks until all is asked, or nobody takes it any more. */
+static void ask_on(const struct peers_fixture *f, struct rpc_stream *stream)
+{
+    unsigned busy = 0;
+    for (uint64_t id = 1; id <= WANTS && busy < BUSY_MAX;) {
+        const struct to_peer want = {.kind = TO_PEER_WANT, .want = {id, mesh_name(&f->mesh, 2, 0)}};
+        struct buf bytes = encoded(&want);
+        enum err err = rpc_stream_send(stream, RPC_NORMAL, &bytes, NULL, 0);
+        busy = err == ERR_BUSY ? busy + 1 : 0;
+        id += err == ERR_BUSY ? 0 : 1;
+        if (err == ERR_BUSY)
+            usleep(1000);
+    }
+}
+
+/* Its answers fill the connection, then its credits. */
+TEST_F(who_asks_on_and_reads_no_answer_ends, peers)
+{
+    static const struct rpc_stream_events events = {.message = caller_reads_late,
+                                                    .closed = caller_closed};
+    const struct to_peer hello = {.kind = TO_PEER_HELLO, .hello = {3}};
+    struct rpc_settings settings = rpc_settings_default();
+    struct caller caller = {0};
+    const struct digest shown = {{0}};
+    struct rpc_channel *channel = NULL;
+    struct rpc_stream *stream = NULL;
+    settings.threads = 2; /* one waits in the message */
+    struct rpc_loop *loop = loop_new(&settings);
+    tally_init(&caller.tally);
+    assert_int_equal(
+        rpc_channel_new_worker(loop, peers_address(f->peers[GIVES]), NULL, &shown, &channel, NULL),
+        ERR_OK);
+    assert_int_equal(rpc_stream_open(channel, "/roost.v1.Peer/Exchange", &events, &caller, &stream),
+                     ERR_OK);
+    struct buf bytes = encoded(&hello);
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &bytes, NULL, 0), ERR_OK);
+    ask_on(f, stream);
+    tally_add(&caller.tally, CALLER_READS);
+    tally_wait(&caller.tally, CALLER_CLOSED, 1);
+    assert_int_equal(caller.err, ERR_MALFORMED);
+    rpc_stream_unref(stream);
+    rpc_channel_free(channel);
+    rpc_loop_free(loop);
+    tally_release(&caller.tally);
+}
+
 /* ---- peers of another make ---- */
 
 /* Answers each want with so many zeros, under the digest 1. */
