@@ -71,6 +71,7 @@ void sim_worker_start(struct sim *sim, struct sim_worker *worker)
     worker->slowness = 1;
     memset(worker->leases, 0, sizeof worker->leases);
     memset(worker->early, 0, sizeof worker->early);
+    worker->generation = 0;
     worker->older.attempt = 0;
     worker->life = life_new(sim, place_of(worker), run);
 }

@@ -10,14 +10,16 @@
 
 enum {
     SIM_LEASES_MAX = 64, /* that it was told of last */
-    SIM_EARLY_MAX = 32,  /* wants that came before their lease */
+    SIM_EARLY_MAX = 32,  /* wants that came before their lease, or after its generation */
 };
 
-/* Somebody asked for a value of a lease that the worker had not heard of. */
+/* Somebody asked for a value of a lease that the worker had not heard of, or of a generation that is
+ * older than one it had heard of. */
 struct early_want {
     const void *asker;
     uint64_t id;
     struct value_name name;
+    bool old;
 };
 
 /* What the coordinator gave it. */
@@ -52,6 +54,7 @@ struct sim_worker {
     struct ticket leases[SIM_LEASES_MAX];
     struct granted_seat seats[SIM_LEASES_MAX];
     struct early_want early[SIM_EARLY_MAX];
+    uint64_t generation; /* the newest that its outbox heard of */
     uint32_t heard_count;
     struct heard_places heard[AGENT_EARLY_MAX]; /* the newest */
     struct places older;                        /* of the newest notice */

@@ -203,6 +203,7 @@ void places_check_lanes(struct sim *sim, const struct sim_worker *worker)
 
 REAL(enum err, outbox_lease, struct outbox *outbox, const struct ticket *ticket,
      const struct place *place, const struct places *places);
+REAL(void, outbox_generation, struct outbox *outbox, uint64_t generation);
 REAL(enum err, outbox_want, struct outbox_asker *asker, const struct want *want);
 REAL(bool, outbox_next, struct outbox_asker *asker, struct outbox_answer *ret_answer);
 
@@ -215,12 +216,25 @@ static bool was_told(const struct sim_worker *worker, uint64_t attempt)
     return false;
 }
 
+static void hear_of(struct sim_worker *worker, uint64_t generation)
+{
+    if (worker != NULL && worker->generation < generation)
+        worker->generation = generation;
+}
+
+void __wrap_outbox_generation(struct outbox *outbox, uint64_t generation)
+{
+    hear_of(worker_here(), generation);
+    __real_outbox_generation(outbox, generation);
+}
+
 enum err __wrap_outbox_lease(struct outbox *outbox, const struct ticket *ticket,
                              const struct place *place, const struct places *places)
 {
     struct sim_worker *worker = worker_here();
     if (worker != NULL && !was_told(worker, ticket->attempt))
         worker->leases[worker->lease_count++ % SIM_LEASES_MAX] = *ticket;
+    hear_of(worker, ticket->generation);
     return __real_outbox_lease(outbox, ticket, place, places);
 }
 
@@ -245,10 +259,31 @@ enum err __wrap_outbox_want(struct outbox_asker *asker, const struct want *want)
     for (uint32_t i = 0; worker != NULL && i < SIM_EARLY_MAX; i++)
         if (worker->early[i].asker == asker && worker->early[i].id == want->id)
             worker->early[i].asker = NULL; /* another want has its number now */
-    if (worker != NULL && !has_heard(worker, &want->name))
+    bool old = worker != NULL && want->name.generation < worker->generation;
+    if (worker != NULL && (old || !has_heard(worker, &want->name)))
         worker->early[worker->early_count++ % SIM_EARLY_MAX] =
-            (struct early_want){asker, want->id, want->name};
+            (struct early_want){asker, want->id, want->name, old};
     return __real_outbox_want(asker, want);
+}
+
+/* S8: a new generation ends all leases. */
+static void check_over(const struct sim_worker *worker, const struct early_want *want,
+                       const struct from_peer *answer)
+{
+    if (answer->kind != FROM_PEER_GONE || answer->gone.code != ERR_OLD_GENERATION)
+        sim_violated(
+            world.sim, 23,
+            "w%u is asked for a value of generation %llu, and does not say that it is over: "
+            "it has heard of %llu",
+            worker->index, (unsigned long long)want->name.generation,
+            (unsigned long long)worker->generation);
+}
+
+static uint64_t answered(const struct from_peer *message)
+{
+    return message->kind == FROM_PEER_HAVE   ? message->have.id
+           : message->kind == FROM_PEER_GONE ? message->gone.id
+                                             : message->parked.id;
 }
 
 /* S2: who has not heard of the lease waits until it has. */
@@ -259,6 +294,8 @@ bool __wrap_outbox_next(struct outbox_asker *asker, struct outbox_answer *ret_an
     const struct from_peer *message = &ret_answer->message;
     for (uint32_t i = 0; any && worker != NULL && i < SIM_EARLY_MAX; i++) {
         const struct early_want *early = &worker->early[i];
+        if (early->old && early->asker == asker && early->id == answered(message))
+            check_over(worker, early, message);
         if (message->kind == FROM_PEER_GONE && message->gone.code != ERR_OLD_GENERATION &&
             early->asker == asker && early->id == message->gone.id &&
             !has_heard(worker, &early->name))
