@@ -75,6 +75,7 @@ static enum err take_effect(struct reference *r, const struct shard_effect *effe
     case SHARD_SNAPSHOT: /* no commit here asks for a cut */
     case SHARD_WRONG_BITS:
     case SHARD_ORDER:
+    case SHARD_NOT_FINITE:
     case SHARD_TRANSFER: /* and none moves a chunk */
         break;
     }

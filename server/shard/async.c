@@ -30,7 +30,10 @@ static enum err take_memory(struct async *async, const struct shard_config *conf
 enum err async_init(struct async *async, const struct shard_config *config,
                     struct chunk_store *store)
 {
-    *async = (struct async){.settings = config->async, .boot = config->boot, .store = store};
+    *async = (struct async){.settings = config->async,
+                            .loss_samples = config->slot_samples,
+                            .boot = config->boot,
+                            .store = store};
     TRY(take_memory(async, config));
     uint32_t window = applied_window(async->settings.window);
     for (uint32_t i = 0; i < config->chunk_count; i++)
@@ -192,6 +195,17 @@ static void count_loss(struct async *async, uint64_t ticket, const float *loss)
 
 /* ---- apply ---- */
 
+/* The worker's factor, or 0: the values are not finite. */
+static float scale_of(const struct async *async, uint32_t index, float scale, const float *gradient)
+{
+    const struct kernels *kernels = async->store->kernels;
+    double sumsq;
+    if (scale == 0)
+        return 0;
+    kernels->sum_squares(kernels, &sumsq, gradient, async->store->chunks[index].spec.n);
+    return __builtin_isfinite(sumsq) ? scale : 0;
+}
+
 /* The chunk takes the ticket: it gets the next version, a published copy of it, and the bit. */
 static enum err apply_ticket(struct async *async, uint32_t index, uint64_t ticket, float scale,
                              const float *gradient)
@@ -224,7 +238,8 @@ enum err async_redo(struct async *async, uint32_t index, const struct async_reco
     if (record->version > chunk->version || record->n != async->store->chunks[index].spec.n ||
         applied_find(&chunk->applied, record->ticket) != APPLIED_NEW)
         return ERR_CORRUPT;
-    return apply_ticket(async, index, record->ticket, record->scale, record->gradient);
+    return apply_ticket(async, index, record->ticket,
+                        scale_of(async, index, record->scale, record->gradient), record->gradient);
 }
 
 /* ---- push ---- */
@@ -235,7 +250,7 @@ static enum err judge_push(const struct async *async, const struct push *push, e
     if (push->node.level != 0 || push->node.index >= async->store->slots || push->codec != codec ||
         push->step > steps_max)
         return ERR_MALFORMED;
-    return ERR_OK;
+    return push->scale >= 0 && push->scale <= 1 ? ERR_OK : ERR_MALFORMED; /* clip_factor() */
 }
 
 /* Whether the ticket waits for the log already; *ret_after: until that many are applied. */
@@ -270,22 +285,49 @@ static enum err may_take(const struct async *async, uint32_t index, const struct
     return version - entry->version > async->settings.staleness_max ? ERR_STALE : ERR_OK;
 }
 
+/* Who sent the values may still change them (rpc_message): what is judged is the copy. */
+static enum err copy_values(const struct async *async, uint32_t index,
+                            const struct reduce_values *values, float *ret_gradient)
+{
+    const struct shard_chunk *spec = &async->store->chunks[index].spec;
+    reduce_copy(values, async->store->kernels, ret_gradient, spec->n);
+    bool right =
+        !spec->loss || chunk_loss_counts(ret_gradient[MODEL_LOSS_COUNT], async->loss_samples);
+    return right ? ERR_OK : ERR_MALFORMED;
+}
+
 /* Hands an accepted gradient to the log. The effect owns the reference. */
 static enum err accept(struct async *async, uint32_t index, uint64_t ticket, float scale,
-                       const struct reduce_values *values, struct counted **ret_gradient)
+                       const struct reduce_values *values, struct shard_order_entry *order)
 {
-    struct chunk_store *store = async->store;
-    uint32_t n = store->chunks[index].spec.n;
     if (async->accepted - async->applied == ASYNC_WAITING_MAX)
         return ERR_BUSY;
-    struct counted *gradient = counted_new(n * sizeof(float));
+    struct counted *gradient = counted_new(async->store->chunks[index].spec.n * sizeof(float));
     if (gradient == NULL)
         return ERR_BUSY;
-    reduce_copy(values, store->kernels, (float *)(void *)gradient->data, n);
+    float *copy = (float *)(void *)gradient->data;
+    enum err err = copy_values(async, index, values, copy);
+    if (err != ERR_OK) {
+        counted_unref(gradient);
+        return err;
+    }
+    scale = scale_of(async, index, scale, copy);
     async->waiting[async->accepted++ % ASYNC_WAITING_MAX] =
         (struct async_waiting){index, ticket, scale, gradient};
     async->chunks[index].waiting++;
-    *ret_gradient = counted_ref(gradient);
+    order->gradient = counted_ref(gradient);
+    order->skipped = scale == 0;
+    return ERR_OK;
+}
+
+static enum err apply_now(struct async *async, uint32_t index, uint64_t ticket, float scale,
+                          const struct reduce_values *values, struct shard_order_entry *order)
+{
+    TRY(copy_values(async, index, values, async->scratch));
+    scale = scale_of(async, index, scale, async->scratch);
+    if (apply_ticket(async, index, ticket, scale, async->scratch) != ERR_OK)
+        return ERR_BUSY; /* no memory for the published copy */
+    order->skipped = scale == 0;
     return ERR_OK;
 }
 
@@ -293,17 +335,13 @@ static enum err take_push(struct async *async, uint32_t index, const struct push
                           const struct push_entry *entry, uint64_t ticket,
                           const struct reduce_values *values)
 {
-    struct chunk_store *store = async->store;
     const struct async_chunk *own = &async->chunks[index];
     struct shard_order_entry order = {
         .chunk = entry->chunk, .version = own->version + own->waiting, .used = entry->version};
-    if (async->settings.logged) {
-        TRY(accept(async, index, ticket, push->scale, values, &order.gradient));
-    } else {
-        reduce_copy(values, store->kernels, async->scratch, store->chunks[index].spec.n);
-        if (apply_ticket(async, index, ticket, push->scale, async->scratch) != ERR_OK)
-            return ERR_BUSY; /* no memory for the published copy */
-    }
+    if (async->settings.logged)
+        TRY(accept(async, index, ticket, push->scale, values, &order));
+    else
+        TRY(apply_now(async, index, ticket, push->scale, values, &order));
     async->entries[async->entry_count++] = order;
     return ERR_OK;
 }

@@ -10,8 +10,10 @@
  * Answers: a ticket that was taken before is acknowledged again. A ticket beyond the window is
  * BEYOND: its worker drops it, nobody waits (P12). A ticket that was computed on weights of an
  * earlier boot, or more than `staleness_max` versions behind, is STALE: its worker drops it, and
- * the ticket is granted and computed again. A scale of 0 (the gradient is not finite) takes the
- * ticket and leaves the weights.
+ * the ticket is granted and computed again. A scale of 0 (the worker says that the gradient is not
+ * finite) takes the ticket and leaves the weights; so do values that are not finite, whatever the
+ * worker says: one of them would stay in the weights for good. Each chunk looks at its own, in the
+ * push, in a journal, and when the run is repeated, so all of these decide the same.
  *
  * `durability: logged`: an accepted gradient is handed out for the log and waits. When the log is
  * on disk, async_work() applies the gradients in the order of acceptance. Only then the version is
@@ -44,12 +46,13 @@ struct async_chunk {
 struct async_waiting {
     uint32_t index; /* of the chunk */
     uint64_t ticket;
-    float scale;
+    float scale;              /* 0: it is not finite */
     struct counted *gradient; /* n floats */
 };
 
 struct async {
     struct shard_async settings;
+    uint32_t loss_samples; /* that a ticket's loss must count; 0: any */
     uint64_t boot;
     struct chunk_store *store; /* borrowed */
     struct async_chunk *chunks;

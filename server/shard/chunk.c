@@ -262,6 +262,12 @@ const struct reduce_rows *chunk_rows(const struct chunk *chunk, const struct pus
     return entry->sparse ? ret_rows : NULL;
 }
 
+bool chunk_loss_counts(float count, uint64_t samples)
+{
+    enum { WHOLE_MAX = 1 << 24 /* whole numbers up to it are exact */ };
+    return samples == 0 || samples > WHOLE_MAX || count == (float)samples;
+}
+
 void chunk_count_bytes(const struct chunk *chunk, const struct push_entry *entry, enum codec codec,
                        struct shard_statistics *statistics)
 {

@@ -92,6 +92,8 @@ bool chunk_takes(const struct chunk *chunk, const struct push_entry *entry, enum
 /* The rows that come with such an entry, in *ret_rows; NULL: all do. */
 const struct reduce_rows *chunk_rows(const struct chunk *chunk, const struct push_entry *entry,
                                      struct reduce_rows *ret_rows);
+/* Whether a loss that is pushed counts so many samples, which the ledger relies on; 0: any. */
+bool chunk_loss_counts(float count, uint64_t samples);
 /* Counts such an entry's bytes. */
 void chunk_count_bytes(const struct chunk *chunk, const struct push_entry *entry, enum codec codec,
                        struct shard_statistics *statistics);

@@ -30,7 +30,8 @@
  *
  * `async`: each ticket is applied by itself, when its push comes (async.h has the answers). A pull
  * is answered with the version that each chunk has. A commit only ends a step and orders cuts. The
- * effect ORDER names the versions that a pull was given and the tickets that a chunk took.
+ * effect ORDER names the versions that a pull was given and the tickets that a chunk took, NOT_FINITE
+ * who brought a gradient that is not applied.
  *
  * A cut: after a commit with `cut` every chunk's state is handed out as a counted block, in
  * ascending order; a later apply never overtakes the snapshot. A large chunk lends its own values.
@@ -170,6 +171,7 @@ enum shard_effect_kind {
     SHARD_SNAPSHOT,
     SHARD_WRONG_BITS,
     SHARD_ORDER,
+    SHARD_NOT_FINITE,
     SHARD_TRANSFER
 };
 
@@ -183,6 +185,7 @@ struct shard_order_entry {
     uint64_t used;    /* TAKE: the version that the gradient was computed on */
     struct counted
         *gradient; /* TAKE, logged: what was taken, fp32; the reference is the caller's */
+    bool skipped;  /* TAKE: it is not finite, so the weights stay as they are */
 };
 
 struct shard_order {
@@ -235,6 +238,12 @@ struct shard_effect {
             uint32_t part;
         } wrong_bits;
         struct shard_order order;
+        struct { /* async: who brought a gradient that leaves the weights as they are */
+            uint64_t member;
+            uint64_t step;
+            uint32_t slot;
+            uint32_t chunk; /* the first of those */
+        } not_finite;
         struct {
             uint32_t to;
             struct transfer header; /* its values: shard_transfer_copy(), before the next call */
@@ -310,8 +319,8 @@ struct shard_ack {
 };
 
 /* `sender` is the caller's name for who asks: a stream. `payload` holds the entries' bytes, one
- * after another; it is read before the call returns. Effects: WRONG_BITS, REDUCED, ORDER; they are
- * carried out before the acknowledgement is sent. */
+ * after another; it is read before the call returns. Effects: WRONG_BITS, REDUCED, ORDER,
+ * NOT_FINITE; they are carried out before the acknowledgement is sent. */
 struct shard_ack shard_push(struct shard *shard, uint64_t sender, const struct push *push,
                             struct cursor payload, struct shard_effects *effects) MUST_USE;
 /* Whether slots of *step are missing: a chunk that is here has no sum yet in which they are. Their

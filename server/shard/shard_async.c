@@ -19,6 +19,23 @@ void shard_async_report(const struct shard *shard, struct shard_effects *effects
     shard_core_report(shard, shard->decided, effects);
 }
 
+/* One report a push is enough to name the worker. */
+static void tell_not_finite(const struct shard *shard, const struct push *push,
+                            struct shard_effects *effects)
+{
+    const struct async *async = &shard->async;
+    uint32_t i = 0;
+    while (i < async->entry_count && !async->entries[i].skipped)
+        i++;
+    if (i == async->entry_count)
+        return;
+    struct shard_effect *effect = shard_core_emit(effects, SHARD_NOT_FINITE);
+    effect->not_finite.member = push->member;
+    effect->not_finite.step = push->step;
+    effect->not_finite.slot = push->node.index;
+    effect->not_finite.chunk = async->entries[i].chunk;
+}
+
 struct shard_ack shard_async_push(struct shard *shard, const struct push *push,
                                   struct cursor *payload, struct shard_effects *effects)
 {
@@ -37,6 +54,7 @@ struct shard_ack shard_async_push(struct shard *shard, const struct push *push,
                                 .count = async->entry_count};
     if (order.count > 0)
         emit_order(shard, order, effects);
+    tell_not_finite(shard, push, effects);
     if (!reduced_before)
         shard_async_report(shard, effects);
     return ack;
@@ -54,7 +72,7 @@ void shard_async_pull(struct shard *shard, uint64_t sender, const struct pull *p
         uint64_t version = async->chunks[index].version;
         struct counted *copy = published_get(&shard->store.chunks[index].published, version);
         async->versions[i] = version;
-        async->entries[i] = (struct shard_order_entry){pull->chunks[i], version, 0, NULL};
+        async->entries[i] = (struct shard_order_entry){pull->chunks[i], version, 0, NULL, false};
         shard->outgoing[shard->outgoing_count++] = counted_ref(copy);
         shard->statistics.pulled_bytes += copy->bytes;
     }
@@ -115,7 +133,7 @@ bool shard_begin_order(struct shard *shard, uint32_t *next, struct shard_effects
     async->entry_count = 0;
     for (; *next < shard->store.count && async->entry_count < WIRE_ENTRIES_MAX; ++*next)
         async->entries[async->entry_count++] = (struct shard_order_entry){
-            shard->store.chunks[*next].spec.chunk, async->chunks[*next].version, 0, NULL};
+            shard->store.chunks[*next].spec.chunk, async->chunks[*next].version, 0, NULL, false};
     if (async->entry_count > 0)
         emit_order(shard,
                    (struct shard_order){.kind = SHARD_ORDER_BEGIN, .count = async->entry_count},

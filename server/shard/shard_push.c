@@ -2,8 +2,6 @@
 #include "server/shard/shard_async.h"
 #include "server/shard/shard_core.h"
 
-enum { FLOAT_WHOLE_MAX = 1 << 24 /* whole numbers up to it are exact */ };
-
 /* All of the node that the ticket names, or one of its halves: in an audited run nobody could compare
  * other parts with what the second worker brings. */
 static bool brings_what_it_may(const struct shard *shard, const struct push *push)
@@ -85,11 +83,9 @@ static void count_duplicate(struct shard *shard, uint64_t sender, const struct p
     effect->wrong_bits.part = entry->part;
 }
 
-/* Whether the loss that is pushed counts the samples of its node: the ledger relies on it. */
-static bool counts_right(const struct shard *shard, struct node node, float count)
+static uint64_t samples_of(const struct shard *shard, struct node node)
 {
-    uint64_t wanted = (uint64_t)node_slots(node, shard->config.slots) * shard->config.slot_samples;
-    return wanted == 0 || wanted > FLOAT_WHOLE_MAX || count == (float)wanted;
+    return (uint64_t)node_slots(node, shard->config.slots) * shard->config.slot_samples;
 }
 
 /* Who sent it may still change what came (rpc_message): what is judged is what is counted. */
@@ -116,7 +112,7 @@ static enum err count_new(struct shard *shard, uint32_t index, const struct push
         check(chunk->spec.n == MODEL_LOSS_WEIGHTS && values->rows == NULL);
         copy_loss(values->cursor, loss);
         own.cursor = &copied;
-        if (!counts_right(shard, push->node, loss[MODEL_LOSS_COUNT]))
+        if (!chunk_loss_counts(loss[MODEL_LOSS_COUNT], samples_of(shard, push->node)))
             return ERR_MALFORMED;
     }
     enum reduce_result result =

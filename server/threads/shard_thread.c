@@ -17,6 +17,7 @@ enum {
     COMMANDS_MAX = 256,  /* room that only commands may use */
     BATCH = 16,
     RETRY_MS = 100,      /* after a lack of memory */
+    NAMED_MS = 1000,     /* who brings gradients that are not finite is named as often at most */
     DEFERRED_MAX = 4096, /* pushes that wait for the log */
     /* A chunk that its new owner did not take is sent again: the new owner may not have the commit
      * yet. */
@@ -87,6 +88,8 @@ struct shard_thread {
     bool more;                 /* shard_work() has something to do */
     uint64_t held_up;          /* steps that waited for the writer of cuts, as far as logged */
     uint64_t retry_ns;         /* not before this moment */
+    uint64_t named_ns;         /* the same, of who brings gradients that are not finite … */
+    uint64_t not_finite;       /* … pushes of which came since the last line */
     struct deferred *deferred; /* a ring of DEFERRED_MAX; NULL: none yet */
     uint32_t deferred_first, deferred_count;
     struct order *late;           /* a commit that there was no memory for; NULL: none */
@@ -143,6 +146,22 @@ static void log_held_up(struct shard_thread *thread, const struct shard_statisti
     thread->held_up = statistics->held_up;
 }
 
+/* A run that diverges has only such pushes: a line for each would fill the disk. */
+static void log_not_finite(struct shard_thread *thread, const struct shard_effect *effect)
+{
+    uint64_t now_ns = time_now_ns();
+    thread->not_finite++;
+    if (now_ns < thread->named_ns)
+        return;
+    log_warning(
+        thread->config.logger, "gradient not finite", log_uint("step", effect->not_finite.step),
+        log_uint("slot", effect->not_finite.slot), log_uint("chunk", effect->not_finite.chunk),
+        log_uint("brought_by", effect->not_finite.member), log_uint("pushes", thread->not_finite),
+        log_text("next", "it is not applied"));
+    thread->not_finite = 0;
+    thread->named_ns = time_after_ms(now_ns, NAMED_MS);
+}
+
 static void carry_out_one(struct shard_thread *thread, const struct shard_effect *effect)
 {
     const struct shard_thread_config *config = &thread->config;
@@ -174,6 +193,9 @@ static void carry_out_one(struct shard_thread *thread, const struct shard_effect
         break;
     case SHARD_ORDER:
         add_order(thread, &effect->order);
+        break;
+    case SHARD_NOT_FINITE:
+        log_not_finite(thread, effect);
         break;
     case SHARD_TRANSFER:
         send_transfer(thread, effect);

@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -124,6 +125,16 @@ def reference(spec, *arguments):
     return json.loads(done.stdout.strip().splitlines()[-1])["digest"]
 
 
+def tensors(path):
+    """Of a safetensors file: lists of floats by name."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        buffer = file.read()
+    return {name: struct.unpack(f"<{(about['data_offsets'][1] - about['data_offsets'][0]) // 4}f",
+                                buffer[slice(*about["data_offsets"])])
+            for name, about in header.items() if name != "__metadata__"}
+
+
 PORTS = range(10000, 20000)  # below those of outgoing connections, and not those that `roost up` takes
 _next_port = itertools.count(random.SystemRandom().randrange(len(PORTS)))
 
@@ -220,6 +231,9 @@ class MemoryLimit:
         if self.folder is None:
             return [*words, "--memory", self.limit]
         return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{self.folder}/cgroup.procs", *words]
+
+    def said(self):
+        return "by --memory: no control groups here" if self.folder is None else "by control groups"
 
     def release(self):
         """Its process has ended."""

@@ -95,6 +95,16 @@ class Stranger(Member):
         return pb.ToShard(pull=pb.Pull(id=self.next_id(), generation=self.generation, version=version,
                                        chunks=self.weights(self.target())[:1]))
 
+    def newest(self, ticket):
+        """async: the version of each of the target's chunks, as its weights are pulled for the ticket."""
+        target, pull, versions = self.target(), self.pull(0), {}
+        pull.pull.newest, pull.pull.attempt, pull.pull.chunks[:] = True, ticket.attempt, self.weights(target)
+        target.stream.send(pull)
+        while len(versions) < len(pull.pull.chunks):
+            weights = target.stream.receive().weights
+            versions.update(zip(weights.chunks, weights.versions))
+        return versions
+
     def answers_to(self, pull):
         """One after the other; a pull that is parked has two. Between them come those of pulls that waited."""
         stream = self.target().stream
@@ -215,6 +225,17 @@ def zombie(stranger, ticket, member):
 def nan(stranger, ticket, member):
     """Skips every step, if it counted."""
     yield stranger.exchange(member, b"", stranger.push(ticket, [], float("nan")))
+
+
+def poison(stranger, ticket, _):
+    """NaN as the gradient of its own async ticket, which it says is finite; scales that clipping cannot give."""
+    versions = stranger.newest(ticket)
+    for scale in (-1, 2, 1):
+        message = stranger.push(ticket, [ticket], float("nan"))
+        message.push.attempt, message.push.boot, message.push.scale = ticket.attempt, stranger.target().boot, scale
+        for entry in message.push.entries:
+            entry.version = versions[entry.chunk]
+        yield stranger.exchange(stranger.member, stranger.secret, message)
 
 
 def spy(stranger, ticket, member):
@@ -347,7 +368,7 @@ def hoard(stranger, seconds):
     return answers
 
 
-ATTACKS = {attack.__name__: attack for attack in (zombie, nan, spy, evict, complete, validation, replay, rows, crowd, spoof, beyond,
+ATTACKS = {attack.__name__: attack for attack in (zombie, nan, poison, spy, evict, complete, validation, replay, rows, crowd, spoof, beyond,
                                                       hoard)}
 
 

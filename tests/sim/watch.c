@@ -195,6 +195,7 @@ static void look_at(struct sim *sim, struct sim_thread *thread, const struct sha
                         (unsigned long long)effect->transfer.header.version);
         break;
     case SHARD_REFUSAL:
+    case SHARD_NOT_FINITE:
         break;
     }
 }

@@ -108,6 +108,7 @@ static struct message message_of(struct async_fixture *f, uint64_t ticket)
                                      .step = ticket / SLOTS,
                                      .node = {0, (uint32_t)(ticket % SLOTS)},
                                      .attempt = 1000 + ticket,
+                                     .member = ALICE + 1,
                                      .boot = BOOT,
                                      .scale = 1}};
 }
@@ -353,6 +354,10 @@ TEST_F(what_does_not_fit_is_refused_and_changes_nothing, async)
     REFUSED(m.push.step = UINT64_MAX / SLOTS, ERR_MALFORMED);
     REFUSED(m.push.step = (12 + WINDOW) / SLOTS, ERR_BEYOND);
     REFUSED(m.push.generation = GENERATION - 1, ERR_OLD_GENERATION);
+    REFUSED(m.push.scale = -0.5f, ERR_MALFORMED); /* clipping never turns a gradient round, */
+    REFUSED(m.push.scale = 1.5f, ERR_MALFORMED);  /* nor makes it longer */
+    REFUSED(m.push.scale = __builtin_nanf(""), ERR_MALFORMED);
+    REFUSED(m.push.scale = __builtin_inff(), ERR_MALFORMED);
 #undef REFUSED
     assert_int_equal(send(f, &m).code, ERR_OK);
     struct message loss = message_of(f, 20);
@@ -385,6 +390,98 @@ TEST_F(the_scale_clips_and_a_scale_of_0_leaves_the_weights, async)
     assert_int_equal(send(f, &nan).code, ERR_OK);
     assert_weights(f, 0, -2);
     assert_int_equal(version_of(f, 0), 2);
+}
+
+static void assert_not_finite(const struct async_fixture *f, uint64_t ticket, uint32_t chunk)
+{
+    const struct shard_effect *told = effect(f, SHARD_NOT_FINITE);
+    assert_non_null(told);
+    assert_int_equal(told->not_finite.member, ALICE + 1);
+    assert_int_equal(told->not_finite.step * SLOTS + told->not_finite.slot, ticket);
+    assert_int_equal(told->not_finite.chunk, chunk);
+}
+
+/* Of the two chunks the second has one value that is not finite; what the worker says of it, is that
+ * it is. */
+static void push_one_not_finite(struct async_fixture *f, uint64_t ticket, float value)
+{
+    struct message m = message_of(f, ticket);
+    add(&m, FIRST, version_of(f, 0), 1);
+    add(&m, TIED, version_of(f, 1), 1);
+    m.values[2 * N - 1] = value;
+    assert_int_equal(send(f, &m).code, ERR_OK);
+    assert_not_finite(f, ticket, TIED);
+    assert_int_equal(send(f, &m).code, ERR_OK);
+    assert_null(effect(f, SHARD_NOT_FINITE)); /* a duplicate was told of */
+    if (!f->logged)
+        return;
+    shard_logged(f->shard, 2 * (ticket + 1));
+    work(f);
+}
+
+static void check_not_finite(struct async_fixture *f)
+{
+    static const float values[] = {__builtin_nanf(""), __builtin_inff(), -__builtin_inff()};
+    for (uint64_t ticket = 0; ticket < 3; ticket++) {
+        push_one_not_finite(f, ticket, values[ticket]);
+        assert_int_equal(version_of(f, 1), ticket + 1);
+        assert_weights(f, 1, 0);
+        assert_true(shard_state(f->shard, 1).state[0][N - 1] == 0);
+        assert_true(shard_state(f->shard, 0).weights[0] < 0); /* each chunk decides by itself */
+    }
+}
+
+TEST_F(values_that_are_not_finite_leave_the_weights_and_who_brought_them_is_told, async,
+       .optimizer = SPEC_MOMENTUM)
+{
+    check_not_finite(f);
+}
+
+TEST_F(values_in_the_log_that_are_not_finite_leave_the_weights, async, .optimizer = SPEC_MOMENTUM,
+       .logged = true)
+{
+    check_not_finite(f);
+}
+
+TEST_F(who_says_that_a_gradient_is_not_finite_is_told_of, async)
+{
+    struct message m = message_of(f, 1);
+    add(&m, FIRST, 0, 1);
+    add(&m, TIED, 0, 1);
+    m.push.scale = 0;
+    assert_int_equal(send(f, &m).code, ERR_OK);
+    assert_not_finite(f, 1, FIRST);
+    push_tickets(f, 2, 3);
+    assert_null(effect(f, SHARD_NOT_FINITE));
+}
+
+static void check_counts(struct async_fixture *f)
+{
+    f->config.slot_samples = 3;
+    shard_free(f->shard);
+    f->shard = new_shard(f);
+    assert_int_equal(shard_start(f->shard), ERR_OK);
+    static const float forged[] = {2, 4, -3, __builtin_nanf(""), __builtin_inff()};
+    for (size_t i = 0; i < sizeof forged / sizeof forged[0]; i++) {
+        struct message m = message_of(f, 0);
+        add(&m, LOSS, 0, forged[i]);
+        assert_int_equal(refusal_of(f, &m), ERR_MALFORMED);
+        assert_int_equal(version_of(f, 2), 0);
+    }
+    struct message m = message_of(f, 0);
+    add(&m, LOSS, 0, 3);
+    assert_int_equal(send(f, &m).code, ERR_OK);
+    assert_int_equal(effect(f, SHARD_ORDER)->order.count, 1);
+}
+
+TEST_F(a_loss_of_other_samples_than_the_slot_has_is_refused, async)
+{
+    check_counts(f);
+}
+
+TEST_F(a_loss_of_other_samples_is_not_written_to_the_log, async, .logged = true)
+{
+    check_counts(f);
 }
 
 /* ---- steps ---- */
@@ -625,6 +722,8 @@ TEST_F(p12_the_log_played_again_gives_the_same_bits, async, .optimizer = SPEC_AD
         add(&m, FIRST, i, 0);
         for (uint32_t k = 0; k < N; k++)
             m.values[k] = (float)rand_unit(&rand);
+        if (i == 4)
+            m.values[7] = __builtin_nanf("");
         assert_int_equal(send(f, &m).code, ERR_OK);
         struct async_record record = {N, order[i], i, m.push.scale, m.values};
         assert_int_equal(shard_redo(again, FIRST, &record), ERR_OK);
@@ -643,6 +742,8 @@ TEST_F(p12_the_log_played_again_gives_the_same_bits, async, .optimizer = SPEC_AD
                             N * sizeof(float));
     assert_memory_equal(shard_state(again, 0).weights, shard_state(f->shard, 0).weights,
                         N * sizeof(float));
+    for (uint32_t k = 0; k < N; k++)
+        assert_true(__builtin_isfinite(shard_state(again, 0).weights[k]));
     shard_free(again);
 }
 
