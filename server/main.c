@@ -19,7 +19,7 @@ static const struct config_field fields[] = {
     {TEXT(dir), .min = 1, .initial = "/var/lib/roost", .help = "folder of the daemon's own state"},
     {TEXT(run_dir),
      .help =
-         "folder of a run that names none, later ones in run-2, run-3, … in it; empty: DIR/run"},
+         "folder of a run that names none, later ones in run-2, run-3, ... in it; empty: DIR/run"},
     {TEXT(coordinator), .help = "host:port of the coordinator; empty: this daemon is it"},
     {TEXT(name), .help = "its name in the cluster; empty: the host's"},
     {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, server.crt and server.key"},

@@ -23,10 +23,21 @@ void planned_release(struct planned *planned)
     model_release(&planned->model);
 }
 
+/* --stages is a setting like any other, so that the spec's rules are about the mesh that is planned. */
 static enum err read_spec(const struct planned_options *options, struct planned *planned,
                           struct reason *reason)
 {
-    TRY(spec_file_read(options->spec_path, &options->sets, false, &planned->spec, reason));
+    struct flags_sets sets = options->sets;
+    char stages[32];
+    snprintf(stages, sizeof stages, "mesh.stage=%u", options->stages);
+    if (options->stages > 0)
+        sets.list[sets.count++] = stages;
+    TRY(spec_file_read(options->spec_path, &sets, false, &planned->spec, reason));
+    if (planned->spec.mesh.program[0] != 0 && (options->schedule_given || options->runs > 0))
+        return reason_set(reason, ERR_INVALID,
+                          "mesh.program (%.100s) says who computes what when: without --schedule "
+                          "and --units it would do",
+                          planned->spec.mesh.program);
     return model_init(&planned->model, &planned->spec.model, reason);
 }
 
@@ -35,26 +46,18 @@ static bool offloads(const struct planned_options *options, const struct spec *s
     return options->offload || spec->train.offload;
 }
 
-/* What several places cannot do, and nodes that the run's slots do not have. */
+/* What is not planned, and nodes that the run's slots do not have. */
 static enum err judge_spec(const struct planned_options *options, struct planned *planned,
                            struct reason *reason)
 {
-    static const char *const kinds[] = {[SPEC_ASYNC] = "async", [SPEC_LOCAL] = "local"};
     const struct spec *spec = &planned->spec;
-    enum spec_consistency_kind kind = spec->consistency.kind;
     uint32_t of_spec = spec->train.node_slots > 0 ? spec->train.node_slots : 1;
     uint32_t slots = options->node_slots > 0 ? options->node_slots : of_spec;
     if (offloads(options, spec) && spec->train.recompute != SPEC_RECOMPUTE_NONE)
         return reason_set(reason, ERR_INVALID,
                           "activations are offloaded or computed again, not both: --set "
                           "train.recompute=false would do");
-    if ((kind == SPEC_LOCAL || kind == SPEC_ASYNC) && options->stages > 1)
-        return reason_set(
-            reason, ERR_INVALID,
-            "consistency %s needs the norm of the whole gradient inside a slot, which "
-            "no stage has; sync, delay and ssp have stages",
-            kinds[kind]);
-    if (kind == SPEC_LOCAL)
+    if (spec->consistency.kind == SPEC_LOCAL)
         return reason_set(reason, ERR_INVALID,
                           "programs with local steps are not planned: they have one place");
     if ((slots & (slots - 1)) != 0 || slots > spec->train.slots)
@@ -74,15 +77,6 @@ static struct mesh mesh_of_options(const struct planned_options *options, const 
 {
     struct mesh mesh = mesh_of(spec);
     mesh.offload |= options->offload;
-    if (options->stages > 0 || options->runs > 0 || options->schedule_given)
-        mesh.rows = NULL;
-    if (options->stages > 0)
-        mesh.places = options->stages;
-    if (options->stages > 1 &&
-        spec->mesh.stages <= 1) { /* the spec's, which one stage has no use for */
-        mesh.schedule = spec->mesh.schedule;
-        mesh.runs = spec->mesh.runs;
-    }
     if (options->runs > 0)
         mesh.runs = options->runs;
     if (options->schedule_given)

@@ -98,7 +98,7 @@ static enum err open_stream(struct data *data, const struct data_settings *setti
                           "%s%s: %" PRIu64 " tokens are too few for one sample of %" PRIu32
                           " and its target",
                           paths.count > 0 ? paths.names[0] : "no file",
-                          paths.count > 1 ? ", …" : "", data->token_count, settings->context);
+                          paths.count > 1 ? ", ..." : "", data->token_count, settings->context);
     TRY(divide(data, samples, settings->validation, reason));
     return digest_files(data);
 }

@@ -9,13 +9,13 @@ enum { STREAM_NOISE, STREAM_ORDER };
 enum err spiral_check(const struct spiral_settings *settings, struct reason *reason)
 {
     if (settings->points == 0 || settings->points > SPIRAL_POINTS_MAX)
-        return reason_set(reason, ERR_INVALID, "points of a spiral: %u is not in 1 … %u",
+        return reason_set(reason, ERR_INVALID, "points of a spiral: %u is not 1 to %u",
                           settings->points, SPIRAL_POINTS_MAX);
     if (settings->classes == 0 || settings->classes > SPIRAL_CLASSES_MAX)
-        return reason_set(reason, ERR_INVALID, "classes of a spiral: %u is not in 1 … %u",
+        return reason_set(reason, ERR_INVALID, "classes of a spiral: %u is not 1 to %u",
                           settings->classes, SPIRAL_CLASSES_MAX);
     if (!(settings->noise >= 0 && settings->noise <= SPIRAL_NOISE_MAX))
-        return reason_set(reason, ERR_INVALID, "noise of a spiral: %g is not in 0 … %g",
+        return reason_set(reason, ERR_INVALID, "noise of a spiral: %g is not 0 to %g",
                           settings->noise, SPIRAL_NOISE_MAX);
     return ERR_OK;
 }

@@ -230,7 +230,7 @@ enum err checkpoint_open_folder(const char *folder, struct checkpoint **ret_chec
         return reason_set(reason, ERR_NOMEM, "no memory to open %s", folder);
     int length = snprintf(checkpoint->folder.text, CHECKPOINT_PATH_BYTES, "%s", folder);
     if (length < 0 || length >= CHECKPOINT_PATH_BYTES)
-        return reason_set(reason, ERR_INVALID, "%.100s…: path is too long", folder);
+        return reason_set(reason, ERR_INVALID, "%.100s...: path is too long", folder);
     TRY(read_record(checkpoint, reason));
     TRY(checkpoint->record.by_seed ? open_seed(checkpoint, reason)
                                    : open_files(checkpoint, folder, reason));

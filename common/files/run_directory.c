@@ -47,8 +47,8 @@ enum err run_directory_unused(const struct run_directories *all,
         *ret_directory = directory;
         return ERR_OK;
     }
-    return reason_set(reason, ERR_EXISTS, "%s, %s%s2, … all hold runs; name a directory", all->base,
-                      all->base, all->joint);
+    return reason_set(reason, ERR_EXISTS, "%s, %s%s2, ... all hold runs; name a directory",
+                      all->base, all->base, all->joint);
 }
 
 static bool is_later(const struct timespec *a, const struct timespec *b)
@@ -70,7 +70,7 @@ enum err run_directory_newest(const struct run_directories *all,
     }
     if (chosen == 0)
         return reason_set(reason, ERR_NOT_FOUND,
-                          "neither %s nor %s%s2, … has a checkpoint to resume from", all->base,
+                          "neither %s nor %s%s2, ... has a checkpoint to resume from", all->base,
                           all->base, all->joint);
     *ret_directory = run_directory(all, chosen);
     return ERR_OK;

@@ -619,7 +619,7 @@ enum err tls_hosts_add(struct tls_hosts *hosts, const char *host, struct reason 
         return reason_set(reason, ERR_INVALID, "more than %d hosts for one certificate",
                           TLS_HOSTS_MAX);
     if (strlen(host) > TLS_HOST_BYTES_MAX)
-        return reason_set(reason, ERR_INVALID, "host \"%.80s…\": neither a name nor an address",
+        return reason_set(reason, ERR_INVALID, "host \"%.80s...\": neither a name nor an address",
                           host);
     memcpy(hosts->names[hosts->count++], host, strlen(host) + 1);
     return ERR_OK;

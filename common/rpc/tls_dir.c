@@ -23,7 +23,7 @@ static enum err path_of(const char *dir, const char *name, const char *ending,
 {
     int bytes = snprintf(ret_path->text, sizeof ret_path->text, "%s/%s%s", dir, name, ending);
     if (bytes < 0 || (size_t)bytes >= sizeof ret_path->text)
-        return reason_set(reason, ERR_INVALID, "%.100s…: path of certificates is too long", dir);
+        return reason_set(reason, ERR_INVALID, "%.100s...: path of certificates is too long", dir);
     return ERR_OK;
 }
 
@@ -259,6 +259,7 @@ static enum err authority_open(const char *dir, const struct tls_certificates *w
     if (there) {
         TRY(pem_read(path.text, &authority->certificate, reason));
         TRY(pem_read(key_path.text, &authority->key, reason));
+        TRY(key_check(key_path.text, reason));
     } else { /* a key alone is left of one who did not finish */
         TRY(authority_create(&path, &key_path, wanted, authority, reason));
     }
@@ -311,7 +312,7 @@ static enum err certificate_make(const char *dir, const struct authority *author
     const char *name = wanted->name != NULL ? wanted->name : tls_role_name(role);
     int bytes = snprintf(request.holder.name, sizeof request.holder.name, "%s", name);
     if (bytes < 0 || bytes > TLS_NAME_BYTES_MAX)
-        return reason_set(reason, ERR_INVALID, "name \"%.80s…\": longer than %d bytes", name,
+        return reason_set(reason, ERR_INVALID, "name \"%.80s...\": longer than %d bytes", name,
                           TLS_NAME_BYTES_MAX);
     memcpy(request.holder.cluster, authority->cluster, sizeof request.holder.cluster);
     scoped(buf_release) struct buf certificate = {0};

@@ -4,6 +4,7 @@
 
 #include "common/scoped.h"
 #include "common/settings/config_guess.h"
+#include "common/settings/config_short.h"
 #include "common/settings/config_yaml.h"
 #include "common/utf8.h"
 
@@ -35,6 +36,19 @@ static enum err check_known(struct reading *reading);
 static enum err check_exist(struct reading *reading);
 static enum err assign_all(struct reading *reading);
 
+/* A name may have a number beside it: train.recompute and train.recompute_every. */
+static void expand_short(const struct config_table *table, struct config_document *document)
+{
+    for (size_t i = 0; i < table->fields_count; i++) {
+        const struct config_field *name = &table->fields[i];
+        size_t bytes = strlen(name->path);
+        for (size_t j = 0; name->type == CONFIG_NAME && j < table->fields_count; j++)
+            if (strncmp(table->fields[j].path, name->path, bytes) == 0 &&
+                table->fields[j].path[bytes] == '_')
+                config_short_expand(document, name->path, table->fields[j].path);
+    }
+}
+
 enum err config_parse(const struct config_table *table, struct slice text, const char *file,
                       const struct config_overrides *overrides, void *ret_settings,
                       struct config_places *ret_places, struct reason *reason)
@@ -46,6 +60,7 @@ enum err config_parse(const struct config_table *table, struct slice text, const
     static const struct config_overrides none = {0};
     scoped(config_document_free_scoped) struct config_document *document = NULL;
     TRY(config_yaml_read(text, file, &document, reason));
+    expand_short(table, document);
     scoped(free_scoped) uint8_t *settings = calloc(1, table->settings_bytes);
     if (settings == NULL)
         return ERR_NOMEM;

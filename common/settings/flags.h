@@ -11,7 +11,7 @@ enum { FLAGS_SETS_MAX = 128 };
 
 /* What follows each --set: settings over a spec's. Borrowed from the command line. */
 struct flags_sets {
-    const char *list[FLAGS_SETS_MAX + 1]; /* one for what a command adds */
+    const char *list[FLAGS_SETS_MAX + 2]; /* two for what a command adds */
     size_t count;
 };
 /* Their row of an option table; key 's'. */

@@ -164,7 +164,7 @@ static const struct config_field fields[] = {
     {"train.validation_samples", "held-out samples used, at most; 0: all", CONFIG_U32,
      ROW(train, validation_samples, FREE), .max = STEPS_MAX, .initial = "256"},
     {"train.recompute", "activations of layers again in backward instead of keeping them: of none "
-     "(false), of all (true), or of every recompute_every-th layer", CONFIG_NAME,
+     "(false), of all (true), or of every recompute_every-th layer (in a file also {every: 2})", CONFIG_NAME,
      ROW(train, recompute, FREE), .names = recomputes, .initial = "false"},
     {"train.recompute_every", "2: every second layer", CONFIG_U32,
      ROW(train, recompute_every, FREE), .min = 2, .max = 1 << 16, .initial = "2",
@@ -405,16 +405,31 @@ uint32_t spec_program_lines(const char *rows)
     return lines;
 }
 
-/* Rows belong to the program that the same source or a lower one names. */
+/* One setting was set by a higher source than another one. */
+static bool is_over(const struct draft *draft, const char *path, const char *other)
+{
+    size_t row = config_find(&table, draft->spec, path);
+    size_t other_row = config_find(&table, draft->spec, other);
+    return draft->places.places[row].source > draft->places.places[other_row].source;
+}
+
+/* Rows belong to the program that the same source or a lower one names; what is about stages to the
+ * mesh.stage that does: `--set mesh.stage=1` runs any spec in one. */
 static void complete_mesh(struct draft *draft)
 {
     struct spec_mesh *mesh = &draft->spec->mesh;
-    size_t program = config_find(&table, draft->spec, "mesh.program");
-    size_t rows = config_find(&table, draft->spec, "mesh.rows");
-    if (draft->places.places[program].source > draft->places.places[rows].source)
+    if (is_over(draft, "mesh.program", "mesh.rows"))
         memset(mesh->rows, 0, sizeof mesh->rows);
     if (mesh->rows[0] != 0 && is_open(draft, "mesh.stage"))
         mesh->stages = spec_program_lines(mesh->rows);
+    if (mesh->stages > 1)
+        return;
+    if (is_over(draft, "mesh.stage", "mesh.schedule"))
+        mesh->schedule = SCHEDULE_1F1B;
+    if (is_over(draft, "mesh.stage", "mesh.units"))
+        mesh->runs = 1;
+    if (is_over(draft, "mesh.stage", "mesh.memory"))
+        mesh->memory = 0;
 }
 
 static void complete(struct draft *draft)

@@ -387,6 +387,12 @@ static enum err check_mesh(struct draft *draft)
         return COMPLAIN(draft, "mesh.units", "mesh.schedule",
                         "mesh.units (%u) must be 1 with mesh.schedule %s; interleaved has more",
                         spec->mesh.runs, schedule_name(spec->mesh.schedule));
+    /* A forgotten mesh.stage would train without a pipeline, and without a word. */
+    if (spec->mesh.schedule != SCHEDULE_1F1B && spec->mesh.stages <= 1)
+        return COMPLAIN(draft, "mesh.schedule", "mesh.stage",
+                        "mesh.schedule (%s) must be 1f1b when mesh.stage is 1: nothing is cut; "
+                        "mesh.stage: 2 or more would use it",
+                        schedule_name(spec->mesh.schedule));
     return ERR_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "common/settings/options.h"
 #include "common/settings/spec.h"
+#include "common/slip.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"
@@ -351,23 +352,40 @@ static int run_ask(int argc, char **argv)
     return EXIT_SUCCESS;
 }
 
+static const struct {
+    const char *name;
+    command_fn *run;
+} actions[] = {
+    {"list", run_list},
+    {"verify", run_verify},
+    {"restore", run_restore},
+    {"prune", run_prune},
+};
+
+enum { ACTION_COUNT = sizeof actions / sizeof actions[0] };
+
+/* NULL: near to none of them. */
+static const char *action_meant(const char *word)
+{
+    struct slip slip = slip_of(word);
+    for (size_t i = 0; i < ACTION_COUNT; i++)
+        slip_try(&slip, actions[i].name);
+    return slip.meant;
+}
+
 int command_checkpoint(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        command_fn *run;
-    } actions[] = {
-        {"list", run_list},
-        {"verify", run_verify},
-        {"restore", run_restore},
-        {"prune", run_prune},
-    };
-    for (size_t i = 0; argc > 1 && i < sizeof actions / sizeof actions[0]; i++)
+    for (size_t i = 0; argc > 1 && i < ACTION_COUNT; i++)
         if (strcmp(argv[1], actions[i].name) == 0) {
             char name[64];
             snprintf(name, sizeof name, "%s %s", argv[0], actions[i].name);
             argv[1] = name; /* what argp calls the program */
             return actions[i].run(argc - 1, argv + 1);
         }
+    const char *meant = argc > 1 ? action_meant(argv[1]) : NULL;
+    if (meant != NULL) { /* before its options, which are none of ours */
+        fprintf(stderr, "%s: no command %s (did you mean %s?)\n", argv[0], argv[1], meant);
+        return EXIT_USAGE;
+    }
     return run_ask(argc, argv);
 }

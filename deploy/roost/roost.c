@@ -53,7 +53,7 @@ static int printed(int exit_code)
 
 static void print_usage(FILE *out)
 {
-    fprintf(out, "usage: roost COMMAND [OPTION…]\n\n");
+    fprintf(out, "usage: roost COMMAND [OPTION...]\n\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
     fprintf(out, "\n`roost COMMAND --help` explains a command.\n");

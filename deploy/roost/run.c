@@ -158,7 +158,7 @@ int command_run(int argc, char **argv)
     static const struct argp_option rows[] = {
         {"directory", 'd', "DIR", 0,
          "the run's directory, as the coordinator's daemon sees it (its --run-dir, then run-2, "
-         "run-3, … in that; with --resume the one with the newest checkpoint)",
+         "run-3, ... in that; with --resume the one with the newest checkpoint)",
          0},
         {"servers", 'S', "N", 0, "wait for so many servers (1)", 0},
         {"detach", 'D', NULL, 0, "do not watch", 0},

@@ -178,7 +178,7 @@ static enum err choose_directory(const struct up_options *options,
                                       : choose_new(&all, ret_directory, reason);
     *ret_directory = run_directory(&all, 1);
     if (strlen(named) > DIRECTORY_BYTES_MAX)
-        return reason_set(reason, ERR_INVALID, "%.100s…: the directory's path is longer than %d",
+        return reason_set(reason, ERR_INVALID, "%.100s...: the directory's path is longer than %d",
                           named, DIRECTORY_BYTES_MAX);
     if (options->launch.resume && !holds_run(named))
         return reason_set(reason, ERR_NOT_FOUND, "%s holds no run to resume", named);
@@ -543,6 +543,8 @@ static enum err start_run(struct up *up, struct client *client, const struct wat
             usleep(20000);
     } while (err != ERR_OK && (err == ERR_SEARCHING || time_now_ns() < deadline) &&
              watch_signals_count(signals) == 0);
+    if (err != ERR_OK && watch_signals_count(signals) > 0)
+        return reason_set(reason, ERR_CANCELLED, "interrupted before the coordinator answered");
     if (err == ERR_OK && reply.notes[0] != 0)
         fprintf(stderr, "%s\n", reply.notes);
     if (err == ERR_OK)
@@ -680,6 +682,29 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     return print_summary(up, &status, reason);
 }
 
+static enum err read_wishes(struct up *up, struct reason *reason)
+{
+    const struct up_options *options = up->options;
+    TRY(launch_read(&options->launch, &up->launch, reason));
+    if (!churn_is_wanted(&options->churn))
+        return ERR_OK;
+    return churn_open(&options->churn, options->workers, options->servers, &up->churn, reason);
+}
+
+/* *ret_interrupted: the exit code when a signal ended it, else 0. */
+static enum err train_to_end(struct up *up, struct watch_signals *signals, int *ret_interrupted,
+                             struct reason *reason)
+{
+    up->progress = progress_new(model_sample(&up->launch.spec.model).predictions);
+    enum err err = train(up, signals, reason);
+    progress_clear(&up->progress);
+    if (err != ERR_OK)
+        end_processes(up);
+    if (err == ERR_OK ? up->stopped : err == ERR_CANCELLED)
+        *ret_interrupted = watch_exit_code(signals);
+    return err;
+}
+
 static enum err up_run(const struct up_options *options, int *ret_interrupted,
                        struct reason *reason)
 {
@@ -688,20 +713,16 @@ static enum err up_run(const struct up_options *options, int *ret_interrupted,
     if (up == NULL)
         return ERR_NOMEM;
     up->options = options;
-    enum err err = launch_read(&options->launch, &up->launch, reason);
-    if (err == ERR_OK && churn_is_wanted(&options->churn))
-        err = churn_open(&options->churn, options->workers, options->servers, &up->churn, reason);
-    if (err == ERR_OK)
-        err = watch_signals_start(NULL, &signals);
-    if (err == ERR_OK) {
-        up->progress = progress_new(model_sample(&up->launch.spec.model).predictions);
-        err = train(up, signals, reason);
-        progress_clear(&up->progress);
-        if (err != ERR_OK)
-            end_processes(up);
-        *ret_interrupted = up->stopped ? watch_exit_code(signals) : EXIT_SUCCESS;
-        watch_signals_free(signals);
+    enum err err = watch_signals_start("interrupted before the run was started", &signals);
+    if (err != ERR_OK) {
+        free(up);
+        return err;
     }
+    err = read_wishes(up, reason);
+    watch_signals_set_ending(signals, NULL);
+    if (err == ERR_OK)
+        err = train_to_end(up, signals, ret_interrupted, reason);
+    watch_signals_free(signals);
     children_release(&up->children);
     churn_release(&up->churn);
     launch_release(&up->launch);
@@ -746,7 +767,8 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
     }
     int interrupted = EXIT_SUCCESS;
     enum err err = up_run(&options, &interrupted, &reason);
-    return err == ERR_OK ? interrupted : command_fail(err, &reason);
+    int failed = err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
+    return interrupted != EXIT_SUCCESS ? interrupted : failed;
 }
 
 int command_up(int argc, char **argv)

@@ -147,7 +147,9 @@ static enum err commit_later(struct order_writer *writer, struct reason *reason)
 {
     enum err err = ERR_NO_SPACE;
     log_error(writer->config.logger, "journal not written", log_text("err", err_name(err)),
-              log_text("reason", reason->text), log_text("next", "again when there is room"));
+              log_text("reason", reason->text),
+              log_uint("needed_bytes", writer->journal.record.bytes),
+              log_text("next", "again when there is room"));
     writer->config.full(writer->config.owner, true);
     while (err == ERR_NO_SPACE && pause_unless_over(writer))
         err = journal_commit(&writer->journal, reason);

@@ -155,6 +155,14 @@ static bool done(struct buf *bytes, size_t late_max, enum err err)
     return err == ERR_NO_SPACE;
 }
 
+/* How much room is needed. */
+static void add_late_bytes(struct record *record)
+{
+    const struct reason why = record->reason;
+    ignore(reason_set(&record->reason, record->err, "%s; the rows that wait take %.1f kB", why.text,
+                      (double)record->lines.bytes / 1e3)); /* record->err keeps it */
+}
+
 void record_write(struct record *record)
 {
     if (!takes_rows(record))
@@ -165,14 +173,17 @@ void record_write(struct record *record)
     record->err = step_log_append(&record->steps, buf_slice(&record->lines), &record->reason);
     if (done(&record->lines, record->late_rows_max, record->err))
         record->rows_lost = true;
+    else if (record->err == ERR_NO_SPACE)
+        add_late_bytes(record);
 }
 
+/* Where rows wait already, these are the reason that people read. */
 static enum err write_scalars(struct record *record)
 {
+    struct reason *reason = record->err == ERR_OK ? &record->reason : NULL;
     if (record->scalars.bytes == 0)
         return ERR_OK;
-    enum err err =
-        file_log_append(&record->events.log, buf_slice(&record->scalars), &record->reason);
+    enum err err = file_log_append(&record->events.log, buf_slice(&record->scalars), reason);
     (void)done(&record->scalars, LATE_POINTS_BYTES_MAX, err); /* a curve may have a gap */
     return err;
 }

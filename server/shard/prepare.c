@@ -55,16 +55,20 @@ uint32_t prepare_weights_max(const struct model *model)
     return most;
 }
 
+uint64_t prepare_copies_bytes(const struct spec *spec, uint64_t bytes_max)
+{
+    uint64_t bytes = spec->checkpoint.memory_bytes;
+    return bytes_max > 0 && bytes_max < bytes ? bytes_max : bytes;
+}
+
 uint32_t prepare_copies(const struct spec *spec, const struct shard_config *config,
                         uint64_t bytes_max, uint32_t threads)
 {
     size_t arrays = (size_t)1 + optimizer_states(config->optimizer.kind) + config->cut_versions;
     size_t copy_bytes = arrays * MODEL_CHUNK_WEIGHTS_MAX * sizeof(float);
-    uint64_t bytes = spec->checkpoint.memory_bytes;
+    uint64_t bytes = prepare_copies_bytes(spec, bytes_max);
     if (config->async.on)
         copy_bytes += async_extra_bytes(config->async.window);
-    if (bytes_max > 0 && bytes_max < bytes)
-        bytes = bytes_max;
     uint64_t copies = (bytes / copy_bytes + threads - 1) / threads;
     return copies > 0 ? (uint32_t)copies : 1;
 }

@@ -24,8 +24,11 @@ uint32_t prepare_weights_max(const struct model *model);
  * the limits; the copies of a snapshot are those of a whole server. The caller adds kernels,
  * chunks, and the numbers that fence. */
 struct shard_config prepare_config(const struct spec *spec);
-/* Copies for a snapshot of a shard, of `threads` that one server has: of the spec's memory, or of
- * `bytes_max` for all of them, if that is less; 0: there is no such limit. At least 1. */
+/* What the copies for snapshots of one server's shards may take: the spec's memory, or `bytes_max`,
+ * if that is less; 0: there is no such limit. */
+uint64_t prepare_copies_bytes(const struct spec *spec, uint64_t bytes_max);
+/* Copies for a snapshot of a shard, of `threads` that one server has and that divide these bytes. At
+ * least 1. */
 uint32_t prepare_copies(const struct spec *spec, const struct shard_config *config,
                         uint64_t bytes_max, uint32_t threads);
 

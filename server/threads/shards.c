@@ -413,6 +413,14 @@ static enum err give_to_threads(struct shards *shards, struct prepared *prepared
     return ERR_OK;
 }
 
+static void log_prepare(const struct shards *shards, const struct prepared *prepared)
+{
+    uint64_t copies_bytes = prepare_copies_bytes(&prepared->spec, shards->config.copies_bytes_max);
+    log_info(shards->config.logger, "shards prepare", log_uint("generation", prepared->generation),
+             log_uint("version", prepared->version), log_uint("chunks", prepared->chunk_count),
+             log_uint("copies_bytes", copies_bytes));
+}
+
 static void prepare_failed(struct shards *shards, enum err err, const struct reason *reason)
 {
     struct member_effects effects;
@@ -428,8 +436,10 @@ static void prepare_threads(struct shards *shards, const struct server_command *
     struct reason reason = {{0}};
     struct shared_pool *pool = rpc_loop_pool(shards->config.loop);
     enum err err = prepared_new(command, pool, &prepared, &reason);
-    if (err == ERR_OK)
+    if (err == ERR_OK) {
+        log_prepare(shards, prepared);
         err = give_to_threads(shards, prepared);
+    }
     if (err != ERR_OK && reason.text[0] == 0)
         ignore(reason_set(&reason, err, "the shard threads cannot prepare: %s", err_text(err)));
     if (err != ERR_OK)

@@ -15,7 +15,7 @@ from table import c  # noqa: E402  pylint: disable=wrong-import-position
 
 MODELS = {"gpt": "{kind: gpt, layers: 2, heads: 4, width: 64, context: 16, vocabulary: 256}",
           "llama": "{kind: llama, layers: 2, heads: 8, kv_heads: 4, width: 64, context: 16, vocabulary: 256}",
-          "mlp": "{kind: mlp, layers: [2, 128, 256, 128, 3], activation: tanh}"}
+          "mlp": "{kind: mlp, layers: [2, 128, 256, 128, 128, 3], activation: tanh}"}  # two of its layers are shared
 PIECES = {"gpt": (1, 2, 4), "llama": (1, 2, 4), "mlp": (1, 2)}
 Mesh = collections.namedtuple("Mesh", "stages tensor gangs residency recompute")
 AXES = Mesh((1, 2, 3, 4), (1, 2, 4), (1, 2), ("resident", "streamed"), ("none", "all"))

@@ -89,6 +89,7 @@ NO_FLUSH = (
 REPLAYED = (
     ("a staleness of at most 2, tensor 2", table.GPT, 0, (),
      {"train.pieces": 4, "mesh.tensor": 2, "consistency.kind": "ssp", "consistency.staleness": 2}),
+    ("a staleness of at most 2, 1F1B, 2 stages", table.GPT, 0, ("--stages", 2), {"consistency.kind": "ssp", "consistency.staleness": 2}),
 )
 ROWS += tuple(row[0] for row in TENSOR + NO_FLUSH[2:] + REPLAYED)
 # Several leases at a time, where a place has always something to do: the share of one lease says nothing.
@@ -107,6 +108,8 @@ MESH = {"--stages": "mesh.stage", "--schedule": "mesh.schedule", "--units": "mes
 def settings_of(words):
     """Settings of a run, from words of `roost program`."""
     settings = {MESH[word]: words[i + 1] for i, word in enumerate(words) if word in MESH}
+    if settings.get("mesh.stage") == 1:
+        settings.pop("mesh.schedule", None)  # `roost program` alone has one for a single stage
     if "--stream" in words:
         settings["residency.weights"] = "streamed"
     if "--keep-after-forward" in words:

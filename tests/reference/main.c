@@ -231,10 +231,11 @@ int main(int count, char **words)
 {
     struct arguments arguments;
     if (!parse_arguments(count, words, &arguments)) {
-        fprintf(stderr, "usage: reference SPEC [--set key=value]… [--level N] [--losses] [--json] "
-                        "[--dump DIR]\n                 [--stages P [--schedule NAME] [--units V] "
-                        "[--offload]\n                 [--stream unit|microbatch "
-                        "[--keep-after-forward] [--prefetch K]]]\n");
+        fprintf(stderr,
+                "usage: reference SPEC [--set key=value]... [--level N] [--losses] [--json] "
+                "[--dump DIR]\n                 [--stages P [--schedule NAME] [--units V] "
+                "[--offload]\n                 [--stream unit|microbatch "
+                "[--keep-after-forward] [--prefetch K]]]\n");
         return EXIT_USAGE;
     }
     struct reason reason = {.text = ""};

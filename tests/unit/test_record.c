@@ -165,6 +165,11 @@ TEST_F(rows_that_a_full_disk_does_not_take_are_lost_beyond_a_limit_alone, record
         step(f, i);
     record_flush(&f->record);
     assert_false(f->record.rows_lost);
+    assert_non_null(strstr(f->record.reason.text, "steps.jsonl"));
+    char takes[64];
+    snprintf(takes, sizeof takes, "; the rows that wait take %.1f kB",
+             (double)f->record.lines.bytes / 1e3);
+    assert_non_null(strstr(f->record.reason.text, takes));
     ops.write = file_ops_real.write;
     record_flush(&f->record);
     assert_int_equal(rows(f), i);
@@ -174,6 +179,7 @@ TEST_F(rows_that_a_full_disk_does_not_take_are_lost_beyond_a_limit_alone, record
     record_flush(&f->record);
     assert_true(f->record.rows_lost);
     assert_int_equal(f->record.lines.bytes, 0);
+    assert_null(strstr(f->record.reason.text, "that wait"));
     f->record.steps.file.ops = &file_ops_real;
 }
 

@@ -333,6 +333,16 @@ TEST(every_refusal_of_a_setting_names_it)
          "ticket"},
         {"train: {audit: 0.01}\nnumerics: any",
          "train.audit (0.01) must be 0 with numerics any: workers may bring different bits"},
+        {"train: {recompute: {every: 1}}",
+         "train.recompute_every must be an integer from 2 to 65536, not \"1\""},
+        {"train: {recompute: {each: 2}}",
+         "train.recompute must be one of false, true, every, none, all, not a mapping"},
+        {"train: {recompute: {every: 2}, recompute_every: 3}",
+         "train.recompute must be one of false, true, every, none, all, not a mapping"},
+        {"train: {recompute: {}}",
+         "train.recompute must be one of false, true, every, none, all, not a mapping"},
+        {"train: {precision: {half: 2}}",
+         "train.precision must be one of fp32, bf16, not a mapping"},
         {"train: {precision: fp16}", "train.precision must be one of fp32, bf16, not \"fp16\""},
         {"train: {gemm_core: skylakex}",
          "train.gemm_core must be auto or a core type of OpenBLAS as it writes them (Haswell, "
@@ -353,6 +363,14 @@ TEST(every_refusal_of_a_setting_names_it)
         {"mesh: {rows: 0F0}", "mesh.rows is no setting without mesh.program"},
         {"mesh: {memory: 4096}",
          "mesh.memory (4096) must be 0 when mesh.stage is 1: nothing is cut"},
+        {"mesh: {schedule: gpipe}", "mesh.schedule (gpipe) must be 1f1b when mesh.stage is 1: "
+                                    "nothing is cut; mesh.stage: 2 or "
+                                    "more would use it"},
+        {"mesh: {stage: 1, schedule: interleaved, units: 2}",
+         "mesh.schedule (interleaved) must be 1f1b when mesh.stage is 1: nothing is cut; "
+         "mesh.stage: 2 or more would use it"},
+        {"mesh: {units: 2}",
+         "mesh.units (2) must be 1 with mesh.schedule 1f1b; interleaved has more"},
         {"mesh: {program: my.csv, schedule: gpipe}",
          "mesh.program says who computes what when: without mesh.schedule and mesh.units it would "
          "do"},
@@ -432,6 +450,24 @@ TEST(a_program_s_rows_say_how_many_stages_there_are)
     assert_int_equal(parse(text, "mesh.program=other.csv", &spec, NULL), ERR_OK);
     assert_int_equal(spec.mesh.rows[0], 0); /* they were the other file's */
     assert_int_equal(spec.mesh.stages, 1);
+}
+
+TEST(what_is_about_stages_belongs_to_the_same_source_s_or_a_lower_one_s)
+{
+    static const char staged[] =
+        GPT TEXT "mesh: {stage: 4, schedule: interleaved, units: 2, memory: 4096}";
+    struct spec spec;
+    assert_int_equal(parse(staged, "mesh.stage=1", &spec, NULL), ERR_OK);
+    assert_int_equal(spec.mesh.schedule, SCHEDULE_1F1B);
+    assert_int_equal(spec.mesh.runs, 1);
+    assert_int_equal(spec.mesh.memory, 0);
+    assert_int_equal(parse(staged, "mesh.stage=2", &spec, NULL), ERR_OK);
+    assert_int_equal(spec.mesh.schedule, SCHEDULE_INTERLEAVED);
+    assert_int_equal(spec.mesh.runs, 2);
+    expect_reason(
+        GPT TEXT "mesh: {stage: 1}", "mesh.schedule=gpipe",
+        "--set mesh.schedule=gpipe: mesh.schedule (gpipe) must be 1f1b when mesh.stage is "
+        "1: nothing is cut; mesh.stage: 2 or more would use it");
 }
 
 TEST(an_unknown_key_is_followed_by_the_one_that_was_meant)
@@ -575,6 +611,8 @@ TEST(recompute_has_words_for_none_and_all)
         {TEXT "train: {recompute: all}", 1},
         {TEXT "train: {recompute: every}", 2},
         {TEXT "train: {recompute: every, recompute_every: 3}", 3},
+        {TEXT "train: {recompute: {every: 4}, steps: 5}", 4},
+        {TEXT "train:\n  recompute:\n    every: 5", 5},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct spec spec = parsed(rows[i].text);

@@ -144,6 +144,19 @@ TEST_F(a_key_that_everybody_may_read_is_refused, dir, .made = true)
     assert_int_equal(read_worker(f), ERR_OK);
 }
 
+/* It could make itself any role's certificate. */
+TEST_F(a_ca_s_key_that_everybody_may_read_is_refused, dir, .made = true)
+{
+    struct tls_certificates more = {.role = TLS_ROLE_WORKER, .name = "w7", .now_s = NOW_S};
+    char path[320];
+    file_of(f, "ca.key", path);
+    assert_int_equal(chmod(path, 0604), 0);
+    assert_int_equal(tls_make_cluster_certificates(f->path, &more, &f->reason), ERR_UNTRUSTED);
+    assert_non_null(strstr(f->reason.text, "/ca.key: everybody on this machine"));
+    assert_int_equal(chmod(path, 0440), 0);
+    assert_int_equal(tls_make_cluster_certificates(f->path, &more, &f->reason), ERR_OK);
+}
+
 TEST_F(a_week_before_its_end_a_certificate_is_reported, dir, .made = true)
 {
     struct reason soon = {0};
