@@ -392,6 +392,10 @@ struct member_report {
     uint64_t member;
     struct proof secret;
     uint64_t kept_bytes; /* of values that it keeps for others of its leases */
+    /* S7: a peer that does not answer, in the lease `attempt`; 0: all do. */
+    uint64_t unreachable, attempt;
+    uint32_t wait_count; /* attempts of leases in which its place waits for a peer */
+    const uint64_t *waits;
 };
 
 enum notice_kind {

@@ -262,17 +262,12 @@ void agent_places(struct agent *agent, uint64_t now_ms, const struct places *pla
         drop_ticket(agent, ticket);
 }
 
-/* S7: the coordinator is told whom the place waits for in vain. It asks that member, so the place is
- * given up here, whatever comes of it. A member that was replaced meanwhile is waited for no more. */
-void agent_unreachable(struct agent *agent, uint64_t now_ms, uint64_t attempt, uint64_t member)
+/* A member that was replaced meanwhile is waited for no more. */
+bool agent_waits_for(struct agent *agent, uint64_t attempt, uint64_t member)
 {
-    (void)now_ms;
-    struct agent_ticket *ticket = ticket_of_lease(agent, attempt);
-    if (ticket == NULL || ticket->compute_ended ||
-        !agent_leases_names(&agent->leases, attempt, member))
-        return;
-    end_ticket(agent, ticket, ERR_UNREACHABLE);
-    ticket->complete.unreachable = member;
+    const struct agent_ticket *ticket = ticket_of_lease(agent, attempt);
+    return ticket != NULL && !ticket->compute_ended &&
+           agent_leases_names(&agent->leases, attempt, member);
 }
 
 void agent_placed(struct agent *agent, uint64_t now_ms, uint32_t lane)

@@ -88,8 +88,9 @@ void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct pull_refusal *refusal);
 /* A notice about the places of a lease; without peers the lease is over. */
 void agent_places(struct agent *agent, uint64_t now_ms, const struct places *places);
-/* That member computes at a place of the lease, and does not answer. */
-void agent_unreachable(struct agent *agent, uint64_t now_ms, uint64_t attempt, uint64_t member);
+/* S7: whether a ticket of that lease is computed, and that member computes at another place of it: else
+ * the coordinator need not hear that it does not answer. */
+bool agent_waits_for(struct agent *agent, uint64_t attempt, uint64_t member);
 /* In a mesh of several places: the lane's executor is that of the place which AGENT_COMPUTE named.
  */
 void agent_placed(struct agent *agent, uint64_t now_ms, uint32_t lane);

@@ -475,3 +475,14 @@ uint64_t peers_kept_bytes(const struct peers *peers)
 {
     return atomic_load(&peers->kept_bytes);
 }
+
+uint32_t peers_waits(struct peers *peers, uint64_t ret_attempts[static WIRE_LEASES_MAX])
+{
+    uint32_t count = 0;
+    thread_lock(&peers->mutex);
+    for (uint32_t i = 0; i < peers->options.lanes; i++)
+        if (wants_waits(peers->lanes[i].wants))
+            ret_attempts[count++] = peers->lanes[i].ticket.attempt;
+    thread_unlock(&peers->mutex);
+    return count;
+}

@@ -94,5 +94,7 @@ void peers_cancel(struct peers_lane *lane);
 /* Payload bytes of values taken so far, and of those that are kept for others now. */
 uint64_t peers_bytes(const struct peers_lane *lane);
 uint64_t peers_kept_bytes(const struct peers *peers);
+/* S7: attempts of the leases in which a lane waits for others' values, and how many these are. */
+uint32_t peers_waits(struct peers *peers, uint64_t ret_attempts[static WIRE_LEASES_MAX]);
 
 #endif

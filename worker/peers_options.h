@@ -19,8 +19,8 @@ struct peers_options {
     uint32_t answer_ms; /* a peer that answers nothing for so long, or for less (peers_joined()), is
                            named (S7); not 0 */
     uint32_t lanes;     /* that the worker computes in; at least 1 */
-    /* A peer of the lease did not answer, once for each of its places: any thread, no lock held. It
-     * is asked again until the places change, or peers_cancel(). */
+    /* A peer of the lease does not answer: any thread, no lock held. Called again now and then while
+     * it is silent; it is asked again until the places change, or peers_cancel(). */
     void *context;
     void (*unreachable)(void *context, uint64_t attempt, uint64_t member);
     /* peers_take() is about to wait, on the lane's thread, without a lock; NULL: nobody cares. */

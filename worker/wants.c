@@ -13,7 +13,7 @@ struct link {
     unsigned failures;   /* to open it, in a row */
     uint64_t retry_ms;   /* not before then */
     uint64_t heard_ms;   /* its newest answer, or when the place began to wait for one */
-    bool named;          /* it is unreachable, and was named */
+    uint64_t named_ms;   /* when it was named as unreachable; 0: not since it was heard */
 };
 
 struct wanted {
@@ -236,8 +236,10 @@ static void set_places(struct wants *wants, uint64_t now_ms, const struct places
     for (uint32_t i = 0; i < WANTS_MAX; i++)
         ask_elsewhere(wants, &wants->list[i]);
     struct link *link = link_of(wants, wants->awaited);
-    if (link != NULL)
-        link->heard_ms = now_ms; /* what it was asked for as long as it is the one to be asked */
+    if (link == NULL)
+        return;
+    link->heard_ms = now_ms; /* what it was asked for as long as it is the one to be asked */
+    link->named_ms = 0;
 }
 
 /* Who this is was said over each stream at its beginning. */
@@ -260,7 +262,7 @@ void wants_lease(struct wants *wants, const struct ticket *ticket, const struct 
     wants->place = *place;
     set_places(wants, 0, places);
     for (uint32_t i = 0; i < wants->link_count; i++)
-        wants->links[i].named = false;
+        wants->links[i].named_ms = 0;
 }
 
 void wants_places(struct wants *wants, uint64_t now_ms, const struct places *places)
@@ -403,9 +405,12 @@ static bool may_be_behind(enum err refusal)
     return refusal == ERR_OK || refusal == ERR_NO_GRANT || refusal == ERR_UNTRUSTED;
 }
 
+/* Who was named is named again while it is silent: the coordinator may not have known then which of
+ * the two is lost. */
 static uint64_t deadline_ms(const struct wants *wants, const struct link *link)
 {
-    return link->heard_ms + wants->options.answer_ms;
+    return link->named_ms > 0 ? link->named_ms + wants->options.answer_ms / WANTS_RENEWS
+                              : link->heard_ms + wants->options.answer_ms;
 }
 
 /* The deadline of what the place waits for has passed. */
@@ -420,9 +425,7 @@ static bool name_silent(struct wants *wants, uint64_t now_ms, struct wants_effec
         wanted->as_sent.member = link->peer.member;
         return false;
     }
-    if (link->named)
-        return false;
-    link->named = true;
+    link->named_ms = now_ms;
     *ret_effect = (struct wants_effect){
         .kind = WANTS_UNREACHABLE, .peer = &link->peer, .attempt = wants->ticket.attempt};
     return true;
@@ -528,6 +531,11 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+bool wants_waits(const struct wants *wants)
+{
+    return wants->awaited != NULL;
+}
+
 uint64_t wants_wake_ms(const struct wants *wants)
 {
     uint64_t wake = UINT64_MAX;
@@ -540,7 +548,7 @@ uint64_t wants_wake_ms(const struct wants *wants)
         if (link->number == 0)
             wake = sooner(wake, link->retry_ms);
         wake = sooner(wake, ask_ms(wants, wanted, link));
-        if (wanted == wants->awaited && (!link->named || !may_be_behind(wanted->refusal)))
+        if (wanted == wants->awaited)
             wake = sooner(wake, deadline_ms(wants, link));
     }
     return wake;
@@ -577,7 +585,7 @@ static struct wanted *answered(struct wants *wants, struct link *link, uint64_t 
 static void heard(struct link *link, uint64_t now_ms)
 {
     link->heard_ms = now_ms;
-    link->named = false;
+    link->named_ms = 0;
 }
 
 bool wants_have(struct wants *wants, uint64_t now_ms, uint64_t number, const struct from_peer *have,

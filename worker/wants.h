@@ -81,6 +81,8 @@ struct wants_effect {
 /* What is to be done now; false: nothing until wants_wake_ms(). */
 bool wants_next(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect);
 uint64_t wants_wake_ms(const struct wants *wants);
+/* Whether the place waits for a value. */
+bool wants_waits(const struct wants *wants);
 /* A stream that the lease will need and that was not opened since its newest places came: OPEN. False:
  * there is none. */
 bool wants_next_stream(struct wants *wants, uint64_t now_ms, struct wants_effect *ret_effect);

@@ -440,8 +440,8 @@ static void on_event(struct worker *worker, const struct worker_event *event)
         agent_placed(worker->agent, worker_now_ms(), event->lane);
         break;
     case EVENT_UNREACHABLE:
-        agent_unreachable(worker->agent, worker_now_ms(), event->unreachable.attempt,
-                          event->unreachable.member);
+        if (agent_waits_for(worker->agent, event->unreachable.attempt, event->unreachable.member))
+            worker_link_unreachable(worker, event->unreachable.attempt, event->unreachable.member);
         break;
     case EVENT_ASKED:
         agent_asked(worker->agent, worker_now_ms(), event->lane, event->unit);

@@ -112,32 +112,51 @@ enum err worker_link_exchange(struct worker *worker, uint32_t server)
                      &exchange_events, &header);
 }
 
-static enum err encode_heartbeat(const struct worker *worker, struct buf *ret_report)
+/* `unreachable`: a peer that does not answer in the lease `attempt`; 0: none. */
+static enum err encode_heartbeat(const struct worker *worker, uint64_t attempt,
+                                 uint64_t unreachable, struct buf *ret_report)
 {
-    struct member_report message = {
-        .member = worker->member,
-        .secret = worker->secret,
-        .kept_bytes = worker->peers != NULL ? peers_kept_bytes(worker->peers) : 0};
+    uint64_t waits[WIRE_LEASES_MAX];
+    struct member_report message = {.member = worker->member,
+                                    .secret = worker->secret,
+                                    .unreachable = unreachable,
+                                    .attempt = attempt,
+                                    .waits = waits};
+    if (worker->peers != NULL) {
+        message.kept_bytes = peers_kept_bytes(worker->peers);
+        message.wait_count = peers_waits(worker->peers, waits);
+    }
     return wire_encode_member_report(&message, ret_report);
 }
 
 enum err worker_link_member(struct worker *worker)
 {
     struct buf report = {0};
-    TRY(encode_heartbeat(worker, &report));
+    TRY(encode_heartbeat(worker, 0, 0, &report));
     worker->member_link.channel = worker->channel;
     worker->heartbeat_at_ms = worker_now_ms() + worker->heartbeat_ms;
     return link_open(worker, &worker->member_link, 0, "/roost.v1.Cluster/Member", &member_events,
                      &report);
 }
 
-void worker_link_heartbeat(struct worker *worker)
+/* One that cannot be sent is left out; the stream's end is an event of its own. */
+static void send_heartbeat(struct worker *worker, uint64_t attempt, uint64_t unreachable)
 {
     struct buf report = {0};
     worker->heartbeat_at_ms = worker_now_ms() + worker->heartbeat_ms;
-    /* a heartbeat that cannot be sent is left out; the stream's end is an event of its own */
-    if (encode_heartbeat(worker, &report) == ERR_OK)
+    if (encode_heartbeat(worker, attempt, unreachable, &report) == ERR_OK)
         ignore(rpc_stream_send(worker->member_link.stream, RPC_URGENT, &report, NULL, 0));
+}
+
+void worker_link_heartbeat(struct worker *worker)
+{
+    send_heartbeat(worker, 0, 0);
+}
+
+void worker_link_unreachable(struct worker *worker, uint64_t attempt, uint64_t member)
+{
+    if (worker->member_link.stream != NULL)
+        send_heartbeat(worker, attempt, member);
 }
 
 uint32_t worker_links_shared(const struct worker *worker)

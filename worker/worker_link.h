@@ -10,6 +10,8 @@ enum err worker_link_exchange(struct worker *worker, uint32_t server) MUST_USE;
 /* Opens the membership's stream, with a first heartbeat. */
 enum err worker_link_member(struct worker *worker) MUST_USE;
 void worker_link_heartbeat(struct worker *worker);
+/* S7: a heartbeat that says that this peer does not answer in the lease. */
+void worker_link_unreachable(struct worker *worker, uint64_t attempt, uint64_t member);
 /* Looks for a renewed certificate. With one it is no member any more, and its next join shows it:
  * neighbours of a mesh take nobody with another certificate than the one of that member's join. */
 void worker_link_renew(struct worker *worker);

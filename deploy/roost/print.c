@@ -104,6 +104,12 @@ void print_audits_line(const char *head, const struct audit_status *audits)
            " not compared, %" PRIu64 " push%s\n",
            head, audits->chosen, plural(audits->chosen), audits->agreed, audits->differed,
            audits->not_compared, audits->pushes, audits->pushes == 1 ? "" : "es");
+    if (audits->tickets_to_name == 0) {
+        printf("%*saudits name nobody: it takes two opinions besides a suspect's own, and the "
+               "workers have fewer\n",
+               (int)strlen(head), "");
+        return;
+    }
     printf("%*swrong in 1 of 100: named after about %.0f of its tickets", (int)strlen(head), "",
            audits->tickets_to_name);
     if (audits->steps_to_name > 0)

@@ -613,10 +613,9 @@ static enum err member_says(struct control *control, uint64_t now_ns, struct con
         return ERR_NOMEM;
     rpc_message_copy(message, 0, message->bytes, bytes);
     TRY(wire_decode_member_report((struct slice){bytes, message->bytes}, &arena, &report, reason));
-    if (connection->id != 0) {
-        coordinator_member_keeps(control->coordinator, connection->id, report.kept_bytes);
-        return coordinator_heartbeat(control->coordinator, control_ms(now_ns), connection->id);
-    }
+    if (connection->id != 0)
+        return coordinator_member_report(control->coordinator, control_ms(now_ns), connection->id,
+                                         &report);
     TRY(coordinator_member_hello(control->coordinator, control_ms(now_ns), &report));
     struct connection *older = connections_member(&control->connections, report.member);
     if (older != NULL)
@@ -765,7 +764,10 @@ static void flush(struct control *control)
     else
         log_error(control->config.logger, "run's log not written",
                   log_text("err", err_name(record->err)), log_text("reason", record->reason.text),
-                  log_text("next", "go on without it"));
+                  log_uint("needed_bytes", record->lines.bytes),
+                  log_text("next", record->err == ERR_NO_SPACE
+                                       ? "its rows wait in memory until there is room"
+                                       : "go on without it"));
 }
 
 void control_tick(struct control *control, uint64_t now_ns)

@@ -13,6 +13,7 @@
 #include "server/coordinator/send.h"
 #include "server/coordinator/standstill.h"
 #include "server/coordinator/steps.h"
+#include "server/coordinator/suspects.h"
 #include "server/coordinator/window.h"
 #include "server/member/proof.h"
 #include "server/shard/shard.h"
@@ -43,7 +44,9 @@ void advance_member_gone(struct coordinator *coordinator, uint64_t now_ms, struc
     ended_add(coordinator, member->id,
               state == MEMBER_WRONG_BITS || state == MEMBER_FALSE_COMPLETE);
     places_renamed(&coordinator->run, member->id, 0);
+    suspects_ended(&coordinator->members, member, state);
     members_remove(&coordinator->members, member, state, why);
+    audits_members_changed(coordinator);
     advance_run(coordinator, now_ms);
 }
 

@@ -1,28 +1,13 @@
 /* Going back to before what a convicted worker brought. */
 #include "server/coordinator/audit_rewind.h"
 
-#include <string.h>
-
-static bool is_same(const struct opinion *a, const struct opinion *b)
-{
-    return a->certificate == b->certificate && strcmp(a->name, b->name) == 0;
-}
+#include "server/coordinator/suspects.h"
 
 /* The first step that the worker brought since its last agreeing audit; UINT64_MAX: none. */
 static uint64_t first_brought(const struct members *members, const struct member *member)
 {
-    uint64_t confirmed = 0, first = UINT64_MAX;
-    const struct member *one;
-    for (uint32_t i = 0; (one = members_at(members, i)) != NULL; i++)
-        if (is_same(&one->own, &member->own) && one->confirmed > confirmed)
-            confirmed = one->confirmed;
-    for (uint32_t i = 0; (one = members_at(members, i)) != NULL; i++) {
-        if (!is_same(&one->own, &member->own))
-            continue;
-        uint64_t from = brought_from(&one->brought, confirmed);
-        first = from < first ? from : first;
-    }
-    return first;
+    const struct suspects_brought all = suspects_brought(members, member);
+    return brought_from(&all.brought, all.confirmed);
 }
 
 bool audit_rewind_begin(struct coordinator *coordinator, const struct member *member)

@@ -10,8 +10,8 @@
  * as after any loss (generation.h). A run that stops needs none: it is over with that cut, as soon
  * as that is found. One that pauses leaves all of this to its successor.
  *
- * What a worker brought is known from what this start of the coordinator granted to members of its
- * name and certificate, as far as they are remembered. That the run is to go back is stored with
+ * What a worker brought is known from what this start of the coordinator granted to all its
+ * memberships (suspects.h), as far as they are remembered. That the run is to go back is stored with
  * the conviction, and that it has gone back with its generation: a coordinator that starts in
  * between goes back, and adopts nothing (P7, P10).
  *

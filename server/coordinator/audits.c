@@ -381,11 +381,38 @@ void audits_decided(struct coordinator *coordinator, uint64_t step)
 
 enum { WRONG_IN = 100 }; /* tickets of the worker that is spoken of */
 
+static bool is_under_name_of(const struct member *member, const struct member *const *others,
+                             uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(others[i]->own.name, member->own.name) == 0)
+            return true;
+    return false;
+}
+
+/* Whether some worker that is there can be named: two others contradict it. Of three names one is
+ * not of those two, so no more than three are tried. */
+static bool can_name(const struct members *members)
+{
+    const struct member *tried[3];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < members->count && count < 3; i++) {
+        const struct member *member = members->list[i];
+        if (is_under_name_of(member, tried, count))
+            continue;
+        if (members_two_opinions_beside(members, member))
+            return true;
+        tried[count++] = member;
+    }
+    return false;
+}
+
 struct audit_status audits_status(const struct coordinator *coordinator)
 {
     const struct run *run = &coordinator->run;
     double share = run->settings.audit;
-    double tickets = audits_expected(share) * WRONG_IN;
+    bool names = share > 0 && can_name(&coordinator->members);
+    double tickets = names ? audits_expected(share) * WRONG_IN : 0;
     uint32_t seats = run->gangs.seats > 0 ? run->gangs.seats : 1;
     double step_tickets = run->settings.slots * (1 + share) * seats / coordinator->members.count;
     return (struct audit_status){
@@ -396,19 +423,42 @@ struct audit_status audits_status(const struct coordinator *coordinator)
         .not_compared = run->audits.not_compared,
         .ms = run->tickets.audit_ms,
         .tickets_to_name = tickets,
-        .steps_to_name = coordinator->members.count > 0 && share > 0 ? tickets / step_tickets : 0,
+        .steps_to_name = names ? tickets / step_tickets : 0,
     };
 }
 
-void audits_announce(struct coordinator *coordinator)
+static void say_after_how_many(struct coordinator *coordinator)
 {
     const struct coordinator_run *settings = &coordinator->run.settings;
-    if (settings->audit == 0)
-        return;
     double tickets = audits_expected(settings->audit) * WRONG_IN;
     effects_log(
         &coordinator->effects, false,
         "tickets are audited  share=%g wrong_in=\"1 of %d tickets\" named_after_tickets=%.0f "
         "named_after_steps=\"%.0f x workers\"",
         settings->audit, WRONG_IN, tickets, tickets / (settings->slots * (1 + settings->audit)));
+}
+
+void audits_announce(struct coordinator *coordinator)
+{
+    struct run *run = &coordinator->run;
+    if (run->settings.audit == 0)
+        return;
+    run->audits.announced = true;
+    run->audits.names = can_name(&coordinator->members);
+    if (run->audits.names)
+        say_after_how_many(coordinator);
+    else
+        effects_log(
+            &coordinator->effects, true,
+            "tickets are audited  share=%g workers=%u reason=\"audits name nobody: it takes "
+            "two opinions besides a suspect's own, and the workers have fewer\"",
+            run->settings.audit, coordinator->members.count);
+}
+
+void audits_members_changed(struct coordinator *coordinator)
+{
+    const struct audits *audits = &coordinator->run.audits;
+    bool goes_on = run_active(&coordinator->run) && !run_ends(&coordinator->run);
+    if (goes_on && audits->announced && audits->names != can_name(&coordinator->members))
+        audits_announce(coordinator);
 }

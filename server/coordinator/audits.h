@@ -27,6 +27,10 @@
  * that. audits_expected() is the numerator. (A worker that can tell second tickets, by the order in
  * which it gets them, and is right in those, is compared in a / (1 + a) of its tickets at first.)
  *
+ * Only two others of two opinions (members.h) name a worker. Where there are not so many of any
+ * worker that is there, audits name nobody, and log and status say so. Where all but one have one
+ * certificate, they name any of these, and not that one.
+ *
  * An audit of step t is over when every server has acknowledged commit(t + 1) (P6): what differs
  * has been reported by then. It has agreed when both workers completed it before commit(t + 1) was
  * decided and nothing was reported. So each worker is known to have been right at some step, and
@@ -97,7 +101,9 @@ void audits_decided(struct coordinator *coordinator, uint64_t step);
 
 /* The counts, and how long it takes to name a worker. */
 struct audit_status audits_status(const struct coordinator *coordinator);
-/* Training begins: logs how long that takes. */
+/* Training begins: logs how long that takes, or that it takes for ever. */
 void audits_announce(struct coordinator *coordinator);
+/* A member came or went: logs it again if that has changed. */
+void audits_members_changed(struct coordinator *coordinator);
 
 #endif

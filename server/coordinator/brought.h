@@ -17,6 +17,8 @@ struct brought {
 };
 
 void brought_note(struct brought *brought, uint64_t step);
+/* What the other one has is noted as well. */
+void brought_merge(struct brought *brought, const struct brought *other);
 /* The first step of the list from `from` on; UINT64_MAX: there is none. */
 uint64_t brought_from(const struct brought *brought, uint64_t from);
 

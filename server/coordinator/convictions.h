@@ -2,23 +2,24 @@
  * complete which they had not pushed. The store keeps them, so that who simply starts anew is
  * refused, also by a later coordinator.
  *
- * A conviction is of whoever shows the same certificate, where members have several. Where all
- * share one, as those of `roost up` do, or have none, it is of the worker of that name on that
- * host: the others go on. Who has a new certificate is somebody else. Pure. */
+ * A conviction is of whoever shows the same certificate, if nobody else had it in the run when the
+ * worker was convicted. Where other workers share it, as those of `roost up` do, or there is none,
+ * it is of the worker of that name on that host: the others go on. Who has a new certificate is
+ * somebody else. Pure. */
 #ifndef ROOST_SERVER_COORDINATOR_CONVICTIONS_H
 #define ROOST_SERVER_COORDINATOR_CONVICTIONS_H
 
 #include "proto/wire.h"
 
 enum {
-    CONVICTIONS_MAX = 64, /* the newest of a run */
+    CONVICTIONS_MAX = 64, /* workers of a run, the newest */
     CONVICTION_TEXT_BYTES = 128
 };
 
 struct conviction {
     uint64_t member;
     uint64_t certificate; /* 0: none */
-    bool several;         /* other members had other certificates */
+    bool by_certificate;  /* under any name; else only with its name and host */
     char name[64];
     char host[64];
     uint64_t step;
@@ -33,12 +34,14 @@ struct convictions {
     struct conviction list[CONVICTIONS_MAX]; /* the oldest first */
 };
 
-/* Where there are too many the oldest is forgotten. */
-void convictions_add(struct convictions *convictions, const struct conviction *conviction);
-/* The conviction of who asks; NULL: it may join. `several`: there are members with another
- * certificate. */
+/* Takes the place of an earlier one of the same worker. Where there are too many the oldest is
+ * forgotten for which the run need not go back any more. What an earlier one is still to undo, the
+ * newest one undoes: it is returned as it is kept, until the next is added. */
+const struct conviction *convictions_add(struct convictions *convictions,
+                                         const struct conviction *conviction);
+/* The conviction of who asks; NULL: it may join. */
 const struct conviction *convictions_find(const struct convictions *convictions,
-                                          const struct join_request *request, bool several);
+                                          const struct join_request *request);
 /* Whether the run is still to go back for one of them; the earliest step that is to be undone. */
 bool convictions_undo(const struct convictions *convictions, uint64_t *ret_from);
 /* It has gone back. */

@@ -298,11 +298,15 @@ enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
     return ERR_OK;
 }
 
-void coordinator_member_keeps(struct coordinator *coordinator, uint64_t member, uint64_t kept_bytes)
+enum err coordinator_member_report(struct coordinator *coordinator, uint64_t now_ms,
+                                   uint64_t member, const struct member_report *report)
 {
+    TRY(coordinator_heartbeat(coordinator, now_ms, member));
     struct member *found = members_find(&coordinator->members, member);
-    if (found != NULL)
-        found->kept_bytes = kept_bytes;
+    found->kept_bytes = report->kept_bytes;
+    if (places_report(coordinator, now_ms, found, report))
+        advance_run(coordinator, now_ms);
+    return ERR_OK;
 }
 
 enum err coordinator_member_hello(struct coordinator *coordinator, uint64_t now_ms,
@@ -457,10 +461,8 @@ static void add_result(struct coordinator *coordinator, const struct member *mem
                        const struct ticket *ticket, const struct validation_result *result)
 {
     struct run *run = &coordinator->run;
-    if (__builtin_isfinite(result->loss_sum)) {
-        validation_add(&run->validation, ticket->node.index, result);
+    if (validation_add(&run->validation, ticket->node.index, result))
         return;
-    }
     validation_stop(&run->validation);
     effects_log(&coordinator->effects, true,
                 "validation not finite  worker=%s version=%llu next=none of this version",

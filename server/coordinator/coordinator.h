@@ -44,10 +44,11 @@
  * overdue.c (commands sent again), leaving.c (servers go), hello.c (the answer to a server's
  * hello), rivals.c (two servers of one name), start.c and ending.c (a run starts and ends),
  * commit.c (a step is decided), standstill.c (whom the run waits for), advance.c (the run moves
- * on), wrong_bits.c and missing.c (who is wrong), expel.c and convictions.c (and is a member no
- * more), reports.c (what servers report), join.c (who may join), coordinator_check.c (what always
- * holds), coordinator_show.c (what people see), coordinator.c (the other calls below). Each calls
- * only those before it; run.h is what they share, and most write their own part of that alone. */
+ * on), wrong_bits.c and missing.c (who is wrong), suspects.c (who may be), expel.c and
+ * convictions.c (and is a member no more), reports.c (what servers report), join.c (who may join),
+ * coordinator_check.c (what always holds), coordinator_show.c (what people see), coordinator.c (the
+ * other calls below). Each calls only those before it; run.h is what they share, and most write
+ * their own part of that alone. */
 #ifndef ROOST_SERVER_COORDINATOR_COORDINATOR_H
 #define ROOST_SERVER_COORDINATOR_COORDINATOR_H
 
@@ -390,9 +391,9 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
                           struct reason *reason) MUST_USE;
 enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
                                uint64_t member) MUST_USE; /* ERR_UNKNOWN_MEMBER */
-/* The member keeps so many bytes for others of its leases. */
-void coordinator_member_keeps(struct coordinator *coordinator, uint64_t member,
-                              uint64_t kept_bytes);
+/* A heartbeat, with what it says of the member's leases (S7). ERR_UNKNOWN_MEMBER. */
+enum err coordinator_member_report(struct coordinator *coordinator, uint64_t now_ms,
+                                   uint64_t member, const struct member_report *report) MUST_USE;
 /* The first report of a member's control stream. ERR_UNKNOWN_MEMBER: also when the secret is not
  * that member's. */
 enum err coordinator_member_hello(struct coordinator *coordinator, uint64_t now_ms,

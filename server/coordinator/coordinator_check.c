@@ -183,6 +183,9 @@ static void check_counts(const struct coordinator *coordinator)
     check(members->count <= COORDINATOR_MEMBERS_MAX);
     check(members->parked_count <= members->count);
     check(members->past_count <= MEMBERS_PAST_MAX);
+    check(members->refused_count <= MEMBERS_REFUSED_MAX);
+    check(members->suspect_count <= MEMBERS_SUSPECTS_MAX);
+    check(members->shared_count <= MEMBERS_SHARED_MAX);
     check(coordinator->run.tickets.leases.count <= coordinator->run.tickets.settings.leases_max);
     check(coordinator->effects.count <= EFFECTS_MAX);
 }

@@ -26,6 +26,7 @@ struct gang {
     bool lost;            /* a place's member is gone, and no place was filled since */
     bool audited;         /* a side of an audit: it goes on when the other one is over */
     bool late;            /* its step is committed, and what it brings is compared still */
+    bool prolonged;       /* its time was over, and who kept it from its end lost its place (S7) */
     uint64_t number;      /* rises with each change of its seats (S7) */
     uint32_t empty_count, done_count;
     struct validation_result result; /* of the place that has the last unit */

@@ -5,6 +5,7 @@
 #include "server/coordinator/places.h"
 #include "server/coordinator/run.h"
 #include "server/coordinator/send.h"
+#include "server/coordinator/suspects.h"
 #include "server/member/proof.h"
 
 #include <string.h>
@@ -13,8 +14,7 @@
 static enum err judge_convicted(const struct coordinator *coordinator,
                                 const struct join_request *request, struct reason *reason)
 {
-    bool several = members_have_another(&coordinator->members, request->certificate);
-    const struct conviction *found = convictions_find(&coordinator->convictions, request, several);
+    const struct conviction *found = convictions_find(&coordinator->convictions, request);
     if (found == NULL)
         return ERR_OK;
     return reason_set(
@@ -23,7 +23,7 @@ static enum err judge_convicted(const struct coordinator *coordinator,
         "is mended, it may join with a new certificate%s",
         found->name, (unsigned long long)coordinator->run.settings.run,
         (unsigned long long)found->member, (unsigned long long)found->step, found->reason,
-        found->several || several ? "" : " or another name");
+        found->by_certificate ? "" : " or another name");
 }
 
 static enum err judge_join(struct coordinator *coordinator, uint64_t now_ms,
@@ -111,6 +111,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
                           coordinator->members.count == MEMBERS_MAX
                               ? (unsigned)MEMBERS_MAX
                               : coordinator->members.certificate_max);
+    suspects_joined(&coordinator->members, member);
     member->secret = proof_member(&coordinator->key, coordinator->run.settings.run, member->id);
     if (coordinator->run.gangs.seats > 0)
         member->small =
@@ -128,6 +129,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     effects_log(&coordinator->effects, false,
                 "worker joined  worker=%s member=%llu device=\"%s\" workers=%u", member->own.name,
                 (unsigned long long)member->id, member->device, coordinator->members.count);
+    audits_members_changed(coordinator);
     ended_tell(coordinator); /* its membership before */
     advance_run(coordinator, now_ms);
     return ERR_OK;

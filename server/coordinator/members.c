@@ -22,7 +22,10 @@ enum err members_init(struct members *members, uint64_t term, uint32_t lease_ms)
     members->list = calloc(MEMBERS_MAX, sizeof *members->list);
     members->due = calloc(MEMBERS_MAX, sizeof *members->due);
     members->past = calloc(MEMBERS_PAST_MAX, sizeof *members->past);
-    if (members->list == NULL || members->due == NULL || members->past == NULL) {
+    members->refused = calloc(MEMBERS_REFUSED_MAX, sizeof *members->refused);
+    members->suspects = calloc(MEMBERS_SUSPECTS_MAX, sizeof *members->suspects);
+    if (members->list == NULL || members->due == NULL || members->past == NULL ||
+        members->refused == NULL || members->suspects == NULL) {
         members_release(members);
         return ERR_NOMEM;
     }
@@ -41,6 +44,8 @@ void members_release(struct members *members)
     free(members->list);
     free(members->due);
     free(members->past);
+    free(members->refused);
+    free(members->suspects);
     *members = (struct members){0};
 }
 
@@ -239,6 +244,8 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
         member->brought = before->brought;
         member->contradicted_by = before->contradicted_by;
         memcpy(member->reason, before->reason, sizeof member->reason);
+        if (before->suspected.name[0] != 0)
+            member->suspected = member->own; /* it proved that it is the same */
         take_out(members, before);
     } else {
         members->joined_count++;
@@ -246,20 +253,6 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
     put_in(members, member);
     *ret_member = member;
     return ERR_OK;
-}
-
-static bool is_another(const struct member *member, uint64_t certificate)
-{
-    return member->own.certificate != 0 && member->own.certificate != certificate;
-}
-
-bool members_have_another(const struct members *members, uint64_t certificate)
-{
-    const struct member *member;
-    for (uint32_t i = 0; (member = members_at(members, i)) != NULL; i++)
-        if (is_another(member, certificate))
-            return true;
-    return false;
 }
 
 uint64_t members_present_ms(const struct members *members)
@@ -309,14 +302,53 @@ const char *members_name(struct members *members, uint64_t id)
     return member != NULL ? member->own.name : NULL;
 }
 
-bool members_one_opinion(const struct members *members, const struct opinion *a,
-                         const struct opinion *b)
+static bool is_another(const struct member *member, uint64_t certificate)
+{
+    return member->own.certificate != 0 && member->own.certificate != certificate;
+}
+
+/* Whether a present or former member had another certificate than this one. */
+static bool have_another(const struct members *members, uint64_t certificate)
+{
+    const struct member *member;
+    for (uint32_t i = 0; (member = members_at(members, i)) != NULL; i++)
+        if (is_another(member, certificate))
+            return true;
+    return false;
+}
+
+/* `several`: there are members of another certificate than that of `a`. */
+static bool is_one_opinion(bool several, const struct opinion *a, const struct opinion *b)
 {
     if (a->certificate != b->certificate && a->certificate != 0 && b->certificate != 0)
         return false;
+    bool by_certificate = several && a->certificate != 0 && a->certificate == b->certificate;
+    return by_certificate || strcmp(a->name, b->name) == 0;
+}
+
+bool members_one_opinion(const struct members *members, const struct opinion *a,
+                         const struct opinion *b)
+{
     bool several = a->certificate != 0 && a->certificate == b->certificate &&
-                   members_have_another(members, a->certificate);
-    return several || strcmp(a->name, b->name) == 0;
+                   have_another(members, a->certificate);
+    return is_one_opinion(several, a, b);
+}
+
+bool members_two_opinions_beside(const struct members *members, const struct member *member)
+{
+    const struct opinion *first = NULL;
+    bool several = false;
+    for (uint32_t i = 0; i < members->count; i++) {
+        const struct opinion *other = &members->list[i]->own;
+        if (strcmp(other->name, member->own.name) == 0)
+            continue;
+        if (first != NULL && !is_one_opinion(several, first, other))
+            return true;
+        if (first == NULL)
+            several = have_another(members, other->certificate);
+        first = first == NULL ? other : first;
+    }
+    return false;
 }
 
 bool members_killed_before(const struct members *members, const struct opinion *opinion)
@@ -387,6 +419,7 @@ void members_dismiss(struct members *members, const char *reason)
 {
     while (members->count > 0)
         members_remove(members, members->list[members->count - 1], MEMBER_LEFT, reason);
+    members->suspect_count = 0;
 }
 
 static void limit_confirmed(struct member *member, uint64_t version)
@@ -401,15 +434,21 @@ void members_rewound(struct members *members, uint64_t version)
         limit_confirmed(members->list[i], version);
     for (uint32_t i = 0; i < members->past_count; i++)
         limit_confirmed(&members->past[i], version);
+    for (uint32_t i = 0; i < members->suspect_count; i++)
+        limit_confirmed(&members->suspects[i], version);
 }
 
 void members_refused(struct members *members, uint64_t now_ms, const struct join_request *request,
                      const char *reason)
 {
-    struct member member = {.joined_ms = now_ms, .seen_ms = now_ms};
-    memcpy(member.own.name, request->name, sizeof member.own.name);
-    memcpy(member.device, request->device, sizeof member.device);
-    remember(members, &member, MEMBER_REFUSED, reason);
+    struct member *refused = &members->refused[members->refused_next];
+    members->refused_next = (members->refused_next + 1) % MEMBERS_REFUSED_MAX;
+    if (members->refused_count < MEMBERS_REFUSED_MAX)
+        members->refused_count++;
+    *refused = (struct member){.joined_ms = now_ms, .seen_ms = now_ms, .state = MEMBER_REFUSED};
+    memcpy(refused->own.name, request->name, sizeof refused->own.name);
+    memcpy(refused->device, request->device, sizeof refused->device);
+    snprintf(refused->reason, sizeof refused->reason, "%s", reason);
 }
 
 /* Behind all others, also when it was parked. */
@@ -456,7 +495,11 @@ const struct member *members_at(const struct members *members, uint32_t i)
     if (i < members->count)
         return members->list[i];
     i -= members->count;
-    if (i >= members->past_count)
+    if (i < members->past_count)
+        return &members->past[(members->past_next + MEMBERS_PAST_MAX - 1 - i) % MEMBERS_PAST_MAX];
+    i -= members->past_count;
+    if (i >= members->refused_count)
         return NULL;
-    return &members->past[(members->past_next + MEMBERS_PAST_MAX - 1 - i) % MEMBERS_PAST_MAX];
+    return &members->refused[(members->refused_next + MEMBERS_REFUSED_MAX - 1 - i) %
+                             MEMBERS_REFUSED_MAX];
 }

@@ -16,8 +16,11 @@
 #include "server/coordinator/brought.h"
 
 enum {
-    MEMBERS_MAX = 4096,    /* present at a time; COORDINATOR_MEMBERS_MAX */
-    MEMBERS_PAST_MAX = 64, /* former members that are remembered */
+    MEMBERS_MAX = 4096,         /* present at a time; COORDINATOR_MEMBERS_MAX */
+    MEMBERS_PAST_MAX = 64,      /* former members that are remembered */
+    MEMBERS_REFUSED_MAX = 16,   /* workers whose join was refused, beside them */
+    MEMBERS_SUSPECTS_MAX = 256, /* workers that are gone and have something against them */
+    MEMBERS_SHARED_MAX = 256,   /* certificates of several workers that are remembered */
     MEMBERS_REASON_BYTES = 128
 };
 
@@ -62,6 +65,8 @@ struct member {
     uint64_t kept_bytes; /* it reports: of values that others of its leases may ask for */
     bool killed;         /* its stream broke while it computed a place */
     uint64_t small; /* a bit for each stage in which it was killed twice: it is too small for it */
+    /* These stay with the worker when it joins anew (suspects.h). */
+    struct opinion suspected;       /* who it was when the first of them was noted; "": none is */
     uint64_t wrong_bits;            /* pushes of its own that differed from somebody else's */
     uint32_t false_completes;       /* tickets that it completed and of which pushes are missing */
     struct opinion contradicted_by; /* of the first worker whose bits differed */
@@ -72,8 +77,13 @@ struct member {
     uint64_t sequence;
     struct ticket ticket;             /* the answer's ticket; attempt 0: none was given */
     uint64_t leases[WIRE_LEASES_MAX]; /* attempts of its places' leases, over or not (places.h) */
-    uint32_t seat;                    /* in each of them (gangs.h); UINT32_MAX: it had none */
-    bool parked;                      /* the acquire waits */
+    uint64_t waits[WIRE_LEASES_MAX];  /* it reports: of those in which its place waits for others */
+    struct member_named {
+        uint64_t attempt, member;   /* it reports: of a lease, who does not answer there */
+        uint64_t first_ms, last_ms; /* when it said so */
+    } named;
+    uint32_t seat; /* in each of them (gangs.h); UINT32_MAX: it had none */
+    bool parked;   /* the acquire waits */
     uint64_t parked_until_ms;
     struct ring line; /* of those who are parked */
     uint64_t due_ms;  /* no later than when it lapses or has waited long enough */
@@ -92,6 +102,14 @@ struct members {
     uint32_t past_count;
     uint32_t past_next;
     struct member *past; /* a ring */
+    uint32_t refused_count;
+    uint32_t refused_next;
+    struct member *refused; /* a ring of its own: who may not join pushes no member out */
+    uint32_t suspect_count;
+    struct member *suspects; /* as they were when they ended, the oldest first (suspects.h) */
+    uint32_t shared_count;
+    uint32_t shared_next;
+    uint64_t shared[MEMBERS_SHARED_MAX]; /* a ring: certificates that several had at a time */
     uint32_t parked_count;
     struct ring line; /* the parked, who waits longest first */
     /* joined: without those that joined again in their own place; lost: gone without leaving */
@@ -125,8 +143,6 @@ enum err members_add(struct members *members, uint64_t now_ms, const struct join
                      struct member **ret_member) MUST_USE;
 /* The member of that number, if the secret is its own; NULL: nobody. */
 struct member *members_prove(struct members *members, uint64_t id, const struct proof *secret);
-/* Whether a present or former member had another certificate than this one. */
-bool members_have_another(const struct members *members, uint64_t certificate);
 /* How long workers were members, summed, each until its newest message. */
 uint64_t members_present_ms(const struct members *members);
 struct member *members_find(const struct members *members, uint64_t id); /* NULL: unknown */
@@ -140,6 +156,8 @@ const char *members_name(struct members *members, uint64_t id);
  * members with several were there. */
 bool members_one_opinion(const struct members *members, const struct opinion *a,
                          const struct opinion *b);
+/* Whether two present members under other names than that one's have two opinions. */
+bool members_two_opinions_beside(const struct members *members, const struct member *member);
 /* Whether a former member with that opinion, which is still known, was killed. */
 bool members_killed_before(const struct members *members, const struct opinion *opinion);
 /* Stages in which former members with that opinion were killed twice, a bit each; a place has so many
@@ -152,7 +170,7 @@ void members_forget_killed(struct members *members);
 /* The member is gone; `state` is not JOINED. */
 void members_remove(struct members *members, struct member *member, enum member_state state,
                     const char *reason);
-/* All members have left. */
+/* All members have left, and another run begins: nothing counts against anybody. */
 void members_dismiss(struct members *members, const char *reason);
 /* A rewind to that version: audits of later steps confirm nothing any more. */
 void members_rewound(struct members *members, uint64_t version);
@@ -172,13 +190,13 @@ struct member *members_find_due(struct members *members, uint64_t now_ms);
 /* No later than when the next one is; UINT64_MAX: nobody is there. */
 uint64_t members_due_ms(const struct members *members);
 
-/* The i-th of the present members and then of the former ones, newest first; NULL beyond the
- * last. */
+/* The i-th of the present members, then of the former ones, then of those who were refused, each
+ * newest first; NULL beyond the last. */
 const struct member *members_at(const struct members *members, uint32_t i);
 /* How many there are. */
 static inline uint32_t members_listed(const struct members *members)
 {
-    return members->count + members->past_count;
+    return members->count + members->past_count + members->refused_count;
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include "server/coordinator/advance.h"
 #include "server/coordinator/expel.h"
 #include "server/coordinator/said.h"
+#include "server/coordinator/suspects.h"
 #include "server/coordinator/window.h"
 
 enum { FALSE_COMPLETES_MAX = 2 };
@@ -13,6 +14,7 @@ static void count_false(struct coordinator *coordinator, uint64_t now_ms,
                         uint32_t slot)
 {
     member->false_completes++;
+    suspects_note(&coordinator->members, member);
     bool last = member->false_completes >= FALSE_COMPLETES_MAX;
     effects_log(&coordinator->effects, true,
                 "pushes are missing  worker=%s member=%llu server=%s step=%llu slot=%u "

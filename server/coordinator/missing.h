@@ -6,8 +6,8 @@
  * missing slot may be too full for the others.) A server that counted a push keeps its sum until
  * the step is decided (P6), and one that lost its memory has a new boot, which gets the question no
  * more (P3) and begins a new generation. So who completed a slot before the question that a server
- * lacks after it has not pushed it. Such a slot is free again. The member's first ticket of that
- * kind is logged; the second one expels it. Where several members share a ticket, it is that of the
+ * lacks after it has not pushed it. Such a slot is free again. The worker's first ticket of that
+ * kind is logged; the second one expels it, also when it joined anew in between (suspects.h). Where several members share a ticket, it is that of the
  * place which pushes what is missing (said.h): servers name a chunk for each slot. What was
  * completed under another coordinator is nobody's.
  *

@@ -183,16 +183,6 @@ static void end_gang(struct coordinator *coordinator, uint64_t now_ms, struct ga
     gangs_remove(&run->gangs, gang);
 }
 
-void places_wait(struct coordinator *coordinator, uint64_t now_ms)
-{
-    struct run *run = &coordinator->run;
-    for (uint32_t i = 0; i < run->gangs.count; i++) {
-        const struct gang *gang = run->gangs.list[i];
-        if (gang->lost && tickets_find(&run->tickets, gang->ticket.attempt) != NULL)
-            tickets_renew(&run->tickets, now_ms, gang->ticket.attempt);
-    }
-}
-
 static void credit(struct coordinator *coordinator, const struct gang *gang, uint32_t slots)
 {
     for (uint32_t seat = 0; seat < coordinator->run.gangs.seats; seat++) {
@@ -628,34 +618,155 @@ static void empty_place(struct coordinator *coordinator, uint64_t now_ms, struct
         tell_all(coordinator, gang); /* S7: of an empty place nobody waits for an answer */
 }
 
-/* S7: whether it was lately heard. A silent one is not found out to be unreachable for that member
- * alone: it is lost when its own lease lapses, or it was stopped for a while. */
-static bool is_heard(const struct coordinator *coordinator, uint64_t now_ms,
-                     const struct member *member)
+/* S7: beside the member, and there. */
+static const struct member *find_beside(const struct coordinator *coordinator,
+                                        const struct gang *gang, const struct member *member,
+                                        uint64_t named)
 {
-    return now_ms - member->seen_ms <=
-           HEARTBEATS_MAX * (uint64_t)coordinator->settings.heartbeat_ms;
+    struct seating seating;
+    begin_seating(&coordinator->run, gang, &seating);
+    return seating_beside(&seating, member->seat, named)
+               ? members_find(&coordinator->members, named)
+               : NULL;
 }
 
-/* S7: the member's place waited in vain for the named one, which is beside it. */
 static void note_unreachable(struct coordinator *coordinator, uint64_t now_ms,
-                             const struct gang *gang, const struct member *member, uint64_t named)
+                             const struct member *member, const struct member *other)
 {
     struct run *run = &coordinator->run;
-    const struct member *other = members_find(&coordinator->members, named);
-    struct seating seating;
-    begin_seating(run, gang, &seating);
-    if (other == NULL || !seating_beside(&seating, member->seat, named))
-        return;
-    bool heard = is_heard(coordinator, now_ms, other);
-    uint32_t times = heard ? unreachable_note(&run->unreachable, member->id, named) : 0;
-    run->unreachable_ms = heard ? now_ms : run->unreachable_ms;
+    uint32_t times = unreachable_note(&run->unreachable, member->id, other->id);
+    run->unreachable_ms = now_ms;
     effects_log(&coordinator->effects, true,
                 "worker does not reach another  worker=%s other=%s stage=%u times=%u next=%s",
                 member->own.name, other->own.name, member->seat / run->gangs.ranks, times,
-                !heard                           ? "wait whether the other is lost"
-                : times == UNREACHABLE_TIMES_MAX ? "not put them side by side"
-                                                 : "fill the place again");
+                times == UNREACHABLE_TIMES_MAX ? "not put them side by side"
+                                               : "fill the place again");
+}
+
+/* S7: the member's place waited in vain for the named one, and was given up. Of a neighbour that is
+ * silent nobody knows that it is unreachable for that member alone. */
+static void judge_given_up(struct coordinator *coordinator, uint64_t now_ms,
+                           const struct gang *gang, const struct member *member, uint64_t named)
+{
+    const struct member *other = find_beside(coordinator, gang, member, named);
+    if (other != NULL &&
+        now_ms - other->seen_ms <= HEARTBEATS_MAX * (uint64_t)coordinator->settings.heartbeat_ms)
+        note_unreachable(coordinator, now_ms, member, other);
+}
+
+/* S7: whether the coordinator has heard the other one since the member began to name it. A silent one
+ * is lost when it lapses. */
+static bool heard_since(const struct coordinator *coordinator, uint64_t now_ms,
+                        struct member *member, const struct member_report *report,
+                        const struct member *other)
+{
+    struct member_named *named = &member->named;
+    if (named->attempt != report->attempt || named->member != other->id ||
+        now_ms - named->last_ms > coordinator->settings.lease_ms)
+        *named = (struct member_named){report->attempt, other->id, now_ms, now_ms};
+    named->last_ms = now_ms;
+    return other->seen_ms > named->first_ms;
+}
+
+static bool waits_in(const struct member *member, uint64_t attempt)
+{
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
+        if (member->waits[i] == attempt)
+            return true;
+    return false;
+}
+
+/* The member's place is empty, and it hears so. */
+static void take_place(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
+                       const struct member *member)
+{
+    tell(coordinator, member->id, gang->ticket.attempt);
+    empty_place(coordinator, now_ms, gang, member->id);
+}
+
+bool places_report(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                   const struct member_report *report)
+{
+    struct gang *gang = gang_of(&coordinator->run, member, report->attempt);
+    memset(member->waits, 0, sizeof member->waits);
+    if (report->wait_count > 0)
+        memcpy(member->waits, report->waits, report->wait_count * sizeof member->waits[0]);
+    if (report->unreachable == 0 || gang == NULL || gang->seats[member->seat].done)
+        return false;
+    const struct member *other = find_beside(coordinator, gang, member, report->unreachable);
+    if (other == NULL || !heard_since(coordinator, now_ms, member, report, other))
+        return false;
+    note_unreachable(coordinator, now_ms, member, other);
+    take_place(coordinator, now_ms, gang, member);
+    return true;
+}
+
+/* Who waits for nobody and has brought nothing; the others of the lease wait, or are done. */
+static uint32_t find_idle(const struct coordinator *coordinator, const struct gang *gang,
+                          uint64_t ret_members[static WIRE_PLACES_MAX])
+{
+    uint32_t idle_count = 0, others = 0;
+    for (uint32_t i = 0; i < coordinator->run.gangs.seats; i++) {
+        const struct gang_seat *seat = &gang->seats[i];
+        const struct member *member = members_find(&coordinator->members, seat->member);
+        if (member == NULL)
+            continue;
+        if (seat->done || waits_in(member, gang->ticket.attempt))
+            others++;
+        else
+            ret_members[idle_count++] = seat->member;
+    }
+    return others > 0 ? idle_count : 0;
+}
+
+/* S5: servers may have no room for its pushes before they have those of an older slot, which nobody
+ * computes. */
+static bool waits_for_older(const struct run *run, const struct gang *gang)
+{
+    const struct ticket *ticket = &gang->ticket;
+    return ticket->kind == TICKET_TRAIN &&
+           tickets_older_free(&run->tickets, ticket->step, node_first(ticket->node));
+}
+
+/* S7: the time of a lease is over, and these members kept it from its end. With the first of them the
+ * lease may end. */
+static void take_places_of(struct coordinator *coordinator, uint64_t now_ms, uint64_t attempt,
+                           const uint64_t *members, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct member *member = members_find(&coordinator->members, members[i]);
+        struct gang *gang = gang_of(&coordinator->run, member, attempt);
+        if (gang == NULL)
+            continue;
+        effects_log(&coordinator->effects, true,
+                    "worker brings nothing, and others wait for it  worker=%s stage=%u step=%llu "
+                    "next=fill its place again",
+                    member->own.name, member->seat / coordinator->run.gangs.ranks,
+                    (unsigned long long)gang->ticket.step);
+        gang->lost = true;
+        take_place(coordinator, now_ms, gang, member);
+    }
+}
+
+void places_wait(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    for (uint32_t i = run->gangs.count; i-- > 0;) {
+        struct gang *gang = run->gangs.list[i];
+        uint64_t idle[WIRE_PLACES_MAX], attempt = gang->ticket.attempt;
+        if (gang->lost && tickets_find(&run->tickets, attempt) != NULL) {
+            tickets_renew(&run->tickets, now_ms, attempt);
+            continue;
+        }
+        if (!tickets_over(&run->tickets, now_ms, attempt) || gang->prolonged ||
+            waits_for_older(run, gang))
+            continue;
+        uint32_t idle_count = find_idle(coordinator, gang, idle);
+        gang->prolonged = idle_count > 0;
+        if (gang->prolonged)
+            tickets_prolong(&run->tickets, now_ms, attempt);
+        take_places_of(coordinator, now_ms, attempt, idle, idle_count);
+    }
 }
 
 void places_renamed(struct run *run, uint64_t member, uint64_t as)
@@ -710,15 +821,6 @@ const struct gang *places_completes(const struct run *run, const struct member *
                                                                                          : NULL;
 }
 
-/* S5: servers may have no room for its pushes before they have those of an older slot, which nobody
- * computes. */
-static bool waits_for_older(const struct run *run, const struct gang *gang)
-{
-    const struct ticket *ticket = &gang->ticket;
-    return ticket->kind == TICKET_TRAIN &&
-           tickets_older_free(&run->tickets, ticket->step, node_first(ticket->node));
-}
-
 static void give_up_for_older(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang)
 {
     effects_log(&coordinator->effects, true,
@@ -738,7 +840,7 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
         return false; /* the lease is over, or the place is another's now */
     if (request->outcome != ERR_OK) {
         if (request->unreachable != 0)
-            note_unreachable(coordinator, now_ms, gang, member, request->unreachable);
+            judge_given_up(coordinator, now_ms, gang, member, request->unreachable);
         forget_lease(member, gang->ticket.attempt);
         if (request->outcome == ERR_BUSY && waits_for_older(run, gang))
             give_up_for_older(coordinator, now_ms, gang);

@@ -9,17 +9,19 @@
  * places come first, the oldest lease's before others'. When nobody idle is there to fill them, the
  * youngest lease is given up for an older one.
  *
- * A member that waits for its neighbour in vain gives its place up and names the neighbour. The
- * coordinator does not ask that one: it hears of every member by heartbeats, so who is silent is
- * lost when it lapses, and of who is heard the pair failed. Two that failed twice are not put side
- * by side again. A lease whose empty place only such members could fill is given up, and leased
- * anew in another order; when there is no order of the members present, all failures are forgotten
- * (S7; unreachable.h, seating.h).
+ * A member that waits for its neighbour in vain names it, and waits on. The coordinator does not ask
+ * that one: it hears of every member by heartbeats, so who is silent is lost when it lapses, and the
+ * reporter keeps its place; of who is heard the pair failed, and the reporter's place is empty. Two
+ * that failed twice are not put side by side again. A lease whose empty place only such members could
+ * fill is given up, and leased anew in another order; when there is no order of the members present,
+ * all failures are forgotten (S7; unreachable.h, seating.h).
  *
- * A lease of places lapses as others do (tickets.h), and is leased anew as a whole: who brings
- * nothing is not known. What it waited for another member after a loss does not count, and when the
- * place is filled all of the time begins anew. Members that give places up change nothing: one that
- * does so again and again may be what another waits for in vain.
+ * When a lease's time is over (tickets.h), those lose their places who are not done and do not say that
+ * they wait for others, and the lease has twice as much time again. The second time, or where all say
+ * so, or nobody, or an older slot is free for which servers keep their room, the lease lapses, and is
+ * leased anew as a whole. What it waited for another member after a loss does not count,
+ * and when the place is filled all of the time begins anew. Members that give places up change nothing:
+ * one that does so again and again may be what another waits for in vain.
  *
  * Part of the coordinator's core; places.c alone writes run->gangs and
  * run->unreachable. */
@@ -54,7 +56,12 @@ void places_leave(struct coordinator *coordinator, uint64_t now_ms, const struct
 void places_renamed(struct run *run, uint64_t member, uint64_t as);
 /* The member hears who shares its leases, and which of them are over. */
 void places_tell(struct coordinator *coordinator, const struct member *member);
-/* S7: time in which a lease waits for a member does not count until it lapses. */
+/* S7: a member's heartbeat says in which leases its place waits for others, and whom it waits for in
+ * vain. True: its place is empty, and there may be something to grant. */
+bool places_report(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
+                   const struct member_report *report);
+/* S7: time in which a lease waits for a member does not count until it lapses. Of a lease whose time is
+ * over those lose their places who wait for nobody, if others do or are done. */
 void places_wait(struct coordinator *coordinator, uint64_t now_ms);
 /* Leases that tickets ended are over; but who audits a step that is committed goes on, until
  * servers compare no more. */

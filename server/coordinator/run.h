@@ -153,6 +153,7 @@ struct audits {
     struct ring *waiting;  /* by itself: a struct run may move */
     struct digest_mac mac; /* chooses */
     uint64_t chosen, agreed, differed, not_compared;
+    bool announced, names; /* that was said; whether it was that workers can be named */
 };
 
 /* What places said of the values that passed there (said.c). */

@@ -833,16 +833,39 @@ static uint64_t lapse_after_ms(const struct tickets *tickets, const struct lease
     return (after_ms > lease_ms ? after_ms : lease_ms) << (tickets->settings.shared ? lapses : 0);
 }
 
-static void note_lapse(struct tickets *tickets, const struct lease *lease)
+static void count_lapse(struct tickets *tickets, const struct lease *lease)
 {
     struct work *work = work_of(tickets, lease->kind, lease->step);
     uint32_t first = node_first(lease->node);
-    if (work->slots[first].lapsed.attempt == 0)
-        work->slots[first].lapsed =
-            (struct lapsed){lease->attempt, lease->granted_ms, lease->slots};
     for (uint32_t slot = first; slot < first + lease->slots; slot++)
         if (work->slots[slot].lapses < LAPSES_MAX)
             work->slots[slot].lapses++;
+}
+
+static void note_lapse(struct tickets *tickets, const struct lease *lease)
+{
+    struct slot *first =
+        &work_of(tickets, lease->kind, lease->step)->slots[node_first(lease->node)];
+    if (first->lapsed.attempt == 0)
+        first->lapsed = (struct lapsed){lease->attempt, lease->granted_ms, lease->slots};
+    count_lapse(tickets, lease);
+}
+
+static uint64_t lapses_ms(const struct tickets *tickets, const struct lease *lease)
+{
+    return lease->granted_ms + lapse_after_ms(tickets, lease);
+}
+
+bool tickets_over(const struct tickets *tickets, uint64_t now_ms, uint64_t attempt)
+{
+    const struct lease *lease = leases_find(&tickets->leases, attempt);
+    return lease != NULL && lapses_ms(tickets, lease) <= now_ms;
+}
+
+void tickets_prolong(struct tickets *tickets, uint64_t now_ms, uint64_t attempt)
+{
+    count_lapse(tickets, leases_find(&tickets->leases, attempt));
+    tickets_renew(tickets, now_ms, attempt);
 }
 
 uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms)
@@ -853,7 +876,7 @@ uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_d
         struct lease *oldest;
         uint64_t due_ms = UINT64_MAX;
         while ((oldest = leases_oldest(&tickets->leases, i)) != NULL &&
-               (due_ms = oldest->granted_ms + lapse_after_ms(tickets, oldest)) <= now_ms) {
+               (due_ms = lapses_ms(tickets, oldest)) <= now_ms) {
             doubt_if_overdue(tickets, now_ms, oldest);
             note_lapse(tickets, oldest);
             lease_end(tickets, now_ms, oldest, 0);

@@ -186,6 +186,10 @@ uint32_t tickets_brought_by(const struct tickets *tickets, uint64_t *ret_members
 /* The lease of that attempt, which is not over, begins now: what came before is not counted, until
  * it lapses, is overdue or ends. */
 void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt);
+/* Whether the time of the attempt's lease is over, so that tickets_lapse() would end it. */
+bool tickets_over(const struct tickets *tickets, uint64_t now_ms, uint64_t attempt);
+/* Instead of that: it begins now, and its slots have twice as long from now on. */
+void tickets_prolong(struct tickets *tickets, uint64_t now_ms, uint64_t attempt);
 /* What is said of the attempt comes late: how long it took is not learned. */
 void tickets_untimed(struct tickets *tickets, uint64_t attempt);
 /* That member will not complete the attempt. */

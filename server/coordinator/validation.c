@@ -1,6 +1,7 @@
 /* The results of the held-out pieces. */
 #include "server/coordinator/validation.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,15 +39,24 @@ void validation_stop(struct validation *validation)
     validation->running = false;
 }
 
-void validation_add(struct validation *validation, uint32_t piece,
+/* Half of what a double holds is for the sum's roundings. */
+static bool is_summable(const struct validation *validation, double loss_sum)
+{
+    return __builtin_isfinite(loss_sum) && loss_sum <= DBL_MAX / 2 / validation->piece_count;
+}
+
+bool validation_add(struct validation *validation, uint32_t piece,
                     const struct validation_result *result)
 {
     check(piece < validation->piece_count);
     if (validation->done[piece])
-        return;
+        return true;
+    if (!is_summable(validation, result->loss_sum))
+        return false;
     validation->done[piece] = true;
     validation->done_count++;
     validation->results[piece] = *result;
+    return true;
 }
 
 bool validation_complete(const struct validation *validation)

@@ -28,9 +28,10 @@ void validation_release(struct validation *validation);
 void validation_begin(struct validation *validation, bool running);
 void validation_stop(struct validation *validation);
 
-/* Takes the result of piece < piece_count; a later one of the same piece is ignored. */
-void validation_add(struct validation *validation, uint32_t piece,
-                    const struct validation_result *result);
+/* Takes the result of piece < piece_count; a later one of the same piece is ignored. False: its
+ * loss is not finite, or so large that the sum of all pieces might not be; it is not taken. */
+bool validation_add(struct validation *validation, uint32_t piece,
+                    const struct validation_result *result) MUST_USE;
 bool validation_complete(const struct validation *validation);
 struct validation_result validation_sum(const struct validation *validation);
 

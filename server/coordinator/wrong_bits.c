@@ -6,6 +6,7 @@
 #include "server/coordinator/expel.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/said.h"
+#include "server/coordinator/suspects.h"
 
 #include <string.h>
 
@@ -33,11 +34,6 @@ static struct side side_of(struct coordinator *coordinator, uint64_t id)
     return side;
 }
 
-static const char *or_gone(const struct side *side)
-{
-    return side->own.name[0] != 0 ? side->own.name : "that is gone";
-}
-
 /* Whether another worker than `other` had contradicted it before. */
 static bool contradicted_before(const struct members *members, const struct side *side,
                                 const struct side *other)
@@ -47,45 +43,35 @@ static bool contradicted_before(const struct members *members, const struct side
            !members_one_opinion(members, &side->member->contradicted_by, &other->own);
 }
 
-/* Notes the contradiction. Returns whether it is news. */
-static bool contradict(struct side *side, const struct side *other,
+/* Notes the contradiction, unless nobody remembers the other side: an opinion is somebody's.
+ * Returns whether it is news. */
+static bool contradict(struct members *members, const struct side *side, const struct side *other,
                        const struct difference *difference)
 {
-    if (side->member == NULL)
+    struct member *member = side->member;
+    if (member == NULL || other->own.name[0] == 0)
         return false;
-    side->member->wrong_bits++;
-    if (side->member->reason[0] != 0)
-        return false;
-    side->member->contradicted_by = other->own;
-    snprintf(side->member->reason, sizeof side->member->reason,
-             "other bits than worker %.40s: step %llu %s %u; one of the two is wrong",
-             or_gone(other), (unsigned long long)difference->step, difference->what,
-             difference->which);
-    return true;
-}
-
-static void clear_of(struct coordinator *coordinator, const struct opinion *guilty)
-{
-    struct members *members = &coordinator->members;
-    for (uint32_t i = 0; i < members->count; i++) {
-        struct member *member = members->list[i];
-        if (member->contradicted_by.certificate != guilty->certificate ||
-            strcmp(member->contradicted_by.name, guilty->name) != 0)
-            continue;
-        member->contradicted_by = (struct opinion){0};
-        member->reason[0] = 0;
-        member->wrong_bits = 0;
-        member->watched = 0;
+    bool news = member->contradicted_by.name[0] == 0;
+    member->wrong_bits++;
+    if (news) {
+        member->contradicted_by = other->own;
+        snprintf(member->reason, sizeof member->reason,
+                 "other bits than worker %.40s: step %llu %s %u; one of the two is wrong",
+                 other->own.name, (unsigned long long)difference->step, difference->what,
+                 difference->which);
     }
+    suspects_note(members, member);
+    return news;
 }
 
 enum { RANGES_IN_LINE = 4 }; /* a log line holds them */
 
-/* Lists the steps of which the wrong one had tickets; those before `confirmed` were right as far as
- * the newest audit that agreed. */
+/* Lists the steps of which the wrong one had tickets, in all its memberships; those before
+ * `confirmed` were right as far as the newest audit that agreed. */
 static void list_brought(struct coordinator *coordinator, const struct member *member)
 {
-    const struct brought *brought = &member->brought;
+    const struct suspects_brought all = suspects_brought(&coordinator->members, member);
+    const struct brought *brought = &all.brought;
     for (uint32_t i = 0; i < brought->count; i += RANGES_IN_LINE) {
         char steps[RANGES_IN_LINE * 44] = "";
         size_t used = 0;
@@ -95,7 +81,7 @@ static void list_brought(struct coordinator *coordinator, const struct member *m
                                      (unsigned long long)brought->ranges[k].last);
         effects_log(&coordinator->effects, true,
                     "worker was wrong  worker=%.40s confirmed_below=%llu steps=%s",
-                    member->own.name, (unsigned long long)member->confirmed, steps);
+                    member->own.name, (unsigned long long)all.confirmed, steps);
     }
 }
 
@@ -105,7 +91,7 @@ static void expel(struct coordinator *coordinator, uint64_t now_ms, struct membe
     list_brought(coordinator, member);
     if (audit_rewind_begin(coordinator, member))
         generation_go_back(coordinator);
-    clear_of(coordinator, &member->own);
+    suspects_clear(&coordinator->members, member);
     expel_member(coordinator, now_ms, member, MEMBER_WRONG_BITS, step, why);
 }
 
@@ -152,13 +138,13 @@ static void judge_two(struct coordinator *coordinator, uint64_t now_ms,
     struct side first = side_of(coordinator, difference->first);
     bool second_before = contradicted_before(members, &second, &first);
     bool first_before = contradicted_before(members, &first, &second);
-    bool second_news = contradict(&second, &first, difference);
-    bool first_news = contradict(&first, &second, difference);
+    bool second_news = contradict(members, &second, &first, difference);
+    bool first_news = contradict(members, &first, &second, difference);
     if (second_news || first_news)
         effects_log(&coordinator->effects, true,
                     "bits differ  worker=\"%s\" counted=\"%s\"%s step=%llu %s=%u err=WRONG_BITS "
                     "next=watch both",
-                    or_gone(&second), or_gone(&first), difference->source,
+                    second.own.name, first.own.name, difference->source,
                     (unsigned long long)difference->step, difference->what, difference->which);
     if (second_before != first_before)
         find_guilty(coordinator, now_ms, second_before ? &second : &first,

@@ -7,7 +7,8 @@
  * any more and may not be one again; those it had contradicted are cleared. (Should both sides of a
  * difference have been contradicted by others before, then more than one is wrong, and nobody is
  * judged.) A worker is identified by its name here, so that a worker that comes back is not a
- * second opinion. But names are the workers' choice: where members have several certificates, the
+ * second opinion; what counts against it stays with it (suspects.h). An opinion is somebody's: what
+ * differs from a worker that nobody remembers counts against nobody. But names are the workers' choice: where members have several certificates, the
  * certificate counts instead, so nobody alone convicts another's worker.
  *
  * The first push of a name is in the sums, right or wrong. The log lists the steps of which the

@@ -103,8 +103,9 @@ enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *re
 /* The oldest of them: an older one's files nobody needs. ERR_NOT_FOUND: there is none. */
 enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *ret_name,
                           struct reason *reason) MUST_USE;
-/* A member of the run was expelled; of older ones the newest CONVICTIONS_MAX - 1 are remembered,
- * and are in the run's past. Once more the same: fine. */
+/* A member of the run was expelled; the conviction, as convictions_add() kept it, takes the place of
+ * earlier ones of the same worker. CONVICTIONS_MAX are remembered, of older ones first those for
+ * which the run is still to go back, and are in the run's past. Once more the same: fine. */
 enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,
                               const struct conviction *conviction, struct reason *reason) MUST_USE;
 /* Forgets what is newer than `newest`: it is damaged or gone. */

@@ -703,6 +703,8 @@ enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, str
 
 /* ---- convictions ---- */
 
+/* The column `several` says whether the certificate alone decides: where other members had other
+ * ones, before convictions knew who shares one. */
 static enum err insert_conviction(struct store *store, uint64_t run,
                                   const struct conviction *conviction, struct reason *reason)
 {
@@ -711,7 +713,7 @@ static enum err insert_conviction(struct store *store, uint64_t run,
         (struct value[]){uint_value(run),
                          uint_value(conviction->member),
                          uint_value(conviction->certificate),
-                         uint_value(conviction->several),
+                         uint_value(conviction->by_certificate),
                          text_value(conviction->name),
                          text_value(conviction->host),
                          uint_value(conviction->step),
@@ -723,15 +725,35 @@ static enum err insert_conviction(struct store *store, uint64_t run,
         reason);
 }
 
-/* Members' numbers rise. */
-static enum err prune_convictions(struct store *store, uint64_t run, struct reason *reason)
+/* Earlier ones of the same worker, which the new one takes the place of (convictions.h). */
+static enum err replace_convictions(struct store *store, uint64_t run,
+                                    const struct conviction *conviction, struct reason *reason)
 {
     return run_statement(store,
-                         "DELETE FROM convictions WHERE run = ?1 AND member NOT IN"
-                         " (SELECT member FROM convictions WHERE run = ?1"
-                         "  ORDER BY member DESC LIMIT ?2)",
-                         (struct value[]){uint_value(run), uint_value(CONVICTIONS_MAX), {0}},
+                         "DELETE FROM convictions WHERE run = ?1 AND member <> ?2"
+                         " AND certificate = ?3 AND (?4 <> 0 OR (name = ?5 AND host = ?6))",
+                         (struct value[]){uint_value(run),
+                                          uint_value(conviction->member),
+                                          uint_value(conviction->certificate),
+                                          uint_value(conviction->by_certificate),
+                                          text_value(conviction->name),
+                                          text_value(conviction->host),
+                                          {0}},
                          reason);
+}
+
+/* Members' numbers rise. The new one stays, and those for which the run is still to go back. */
+static enum err prune_convictions(struct store *store, uint64_t run,
+                                  const struct conviction *conviction, struct reason *reason)
+{
+    return run_statement(
+        store,
+        "DELETE FROM convictions WHERE run = ?1 AND member NOT IN"
+        " (SELECT member FROM convictions WHERE run = ?1"
+        "  ORDER BY member = ?3 DESC, undo DESC, member DESC LIMIT ?2)",
+        (struct value[]){
+            uint_value(run), uint_value(CONVICTIONS_MAX), uint_value(conviction->member), {0}},
+        reason);
 }
 
 enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,
@@ -742,7 +764,9 @@ enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,
     if (err == ERR_OK)
         err = insert_conviction(store, run, conviction, reason);
     if (err == ERR_OK)
-        err = prune_convictions(store, run, reason);
+        err = replace_convictions(store, run, conviction, reason);
+    if (err == ERR_OK)
+        err = prune_convictions(store, run, conviction, reason);
     return end_transaction(store, err, reason);
 }
 
@@ -757,7 +781,7 @@ static void read_conviction(sqlite3_stmt *statement, struct conviction *ret_conv
     *ret_conviction = (struct conviction){
         .member = (uint64_t)sqlite3_column_int64(statement, 0),
         .certificate = (uint64_t)sqlite3_column_int64(statement, 1),
-        .several = sqlite3_column_int64(statement, 2) != 0,
+        .by_certificate = sqlite3_column_int64(statement, 2) != 0,
         .step = (uint64_t)sqlite3_column_int64(statement, 5),
         .wrong_bits = sqlite3_column_int64(statement, 6) != 0,
         .undo = sqlite3_column_int64(statement, 8) != 0,

@@ -598,10 +598,11 @@ void faults_inject(struct sim *sim, enum fault_kind kind)
         sim_fault(sim, kind);
 }
 
-/* The hoarder, and who lied or slipped and may be expelled. */
+/* The hoarder, who is too small for a stage, and who lied or slipped and may be expelled. */
 static bool brings_nothing(const struct sim *sim, uint32_t worker)
 {
-    return sim->hoarder == worker + 1 || (sim->lie.told && sim->lie.worker == worker) ||
+    return sim->hoarder == worker + 1 || sim->scenario.small_worker == worker + 1 ||
+           (sim->lie.told && sim->lie.worker == worker) ||
            (sim->slip.made && sim->slip.worker == worker);
 }
 

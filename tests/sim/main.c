@@ -198,6 +198,7 @@ static void add(struct progress *sum, const struct progress *one)
     sum->audits += one->audits;
     sum->skipped += one->skipped;
     sum->moved += one->moved;
+    sum->too_small += one->too_small;
     sum->left += one->left;
     if (one->calm_us_max > sum->calm_us_max)
         sum->calm_us_max = one->calm_us_max;
@@ -237,8 +238,9 @@ static void print_summary(const struct progress *sum, unsigned found, double too
            (unsigned long long)sum->busy, (unsigned long long)sum->rewinds,
            (unsigned long long)sum->adopted, (unsigned long long)sum->speculative,
            (unsigned long long)sum->audits, (unsigned long long)sum->skipped);
-    printf("%10llu chunks moved, %llu servers left\n", (unsigned long long)sum->moved,
-           (unsigned long long)sum->left);
+    printf("%10llu chunks moved, %llu servers left, %llu workers too small for a stage\n",
+           (unsigned long long)sum->moved, (unsigned long long)sum->left,
+           (unsigned long long)sum->too_small);
     print_pairs(sum);
     printf("longest from the last fault to the end: %.1f s of fake time\n",
            (double)sum->calm_us_max / 1e6);

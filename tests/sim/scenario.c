@@ -344,6 +344,17 @@ static void choose_ranks(struct scenario *scenario)
         scenario->workers = workers < SIM_WORKERS_MAX ? workers : SIM_WORKERS_MAX;
 }
 
+/* One worker is too small for one stage, in some of the seeds that have stages. */
+static void choose_small(struct scenario *scenario)
+{
+    struct rand_state random = {scenario->seed + 0x736d616c};
+    const struct spec_mesh *mesh = &scenario->spec.mesh;
+    if (mesh->stages <= 1 || !chance(&random, 10))
+        return;
+    scenario->small_worker = 1 + (uint32_t)rand_below(&random, scenario->workers);
+    scenario->small_stage = (uint32_t)rand_below(&random, mesh->stages);
+}
+
 /* Whether the coordinator would make leases of that mesh. */
 static bool has_mesh(const struct scenario *scenario)
 {
@@ -454,6 +465,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     choose_residency(scenario);
     choose_mesh(scenario);
     choose_ranks(scenario);
+    choose_small(scenario);
 }
 
 /* ---- the toy model ---- */

@@ -140,6 +140,9 @@ struct scenario {
     bool headless;    /* coordinators come and go often, in a longer run; servers seldom */
     uint32_t threads; /* of each server */
     uint32_t workers; /* at the start */
+    /* This worker, from 1, has too little memory for that stage (0: none has), and ends when it is to
+     * compute there. */
+    uint32_t small_worker, small_stage;
     uint64_t parameter_bytes_max;
     struct coordinator_settings office;
     /* Settings of every shard beside the spec's. */

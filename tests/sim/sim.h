@@ -105,6 +105,7 @@ struct progress {
     uint64_t met[STATE_COUNT][MEETING_COUNT]; /* in so many seeds */
     uint64_t duplicates, wrong_bits, busy, rewinds, adopted, speculative, audits, skipped, moved,
         left;
+    uint64_t too_small;   /* ends of workers that a stage did not fit */
     uint64_t calm_us_max; /* the longest from the last fault to the end, in fake time */
 };
 

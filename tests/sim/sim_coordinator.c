@@ -203,7 +203,7 @@ struct server_entry *sim_coordinator_entry(const struct coordinator *core, uint3
 {
     struct coordinator *inside = (struct coordinator *)(uintptr_t)core;
     struct servers *servers = &inside->servers;
-    _Static_assert(SIM_SERVERS_MAX <= 10, "s0, s1, …: one digit");
+    _Static_assert(SIM_SERVERS_MAX <= 10, "s0, s1, ...: one digit");
     for (uint32_t i = 0; i < servers->count; i++)
         if (servers->list[i].name[1] == (char)('0' + server))
             return &servers->list[i];

@@ -35,11 +35,21 @@ REAL(enum err, executor_new, const struct executor_options *options, struct exec
      struct reason *reason);
 REAL(void, executor_free, struct executor *executor);
 
+static bool is_too_small(const struct executor_options *options)
+{
+    const struct scenario *scenario = &world.sim->scenario;
+    return options->mesh != NULL && options->mesh->places > 1 &&
+           world.life->place.index + 1 == scenario->small_worker &&
+           options->place == scenario->small_stage;
+}
+
 enum err __wrap_executor_new(const struct executor_options *options, struct executor **ret_executor,
                              struct reason *reason)
 {
     if (!is_worker())
         return __real_executor_new(options, ret_executor, reason);
+    if (is_too_small(options)) /* the error of executor_memory.c */
+        return reason_set(reason, ERR_UNSUPPORTED, "the run needs more bytes than are free");
     const struct compute *compute = &world.sim->compute;
     struct device *device = calloc(1, sizeof *device);
     check(device != NULL && compute->model.units_count <= SIM_UNITS_MAX);

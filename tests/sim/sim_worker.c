@@ -11,6 +11,15 @@ static struct machine place_of(const struct sim_worker *worker)
     return (struct machine){MACHINE_WORKER, worker->index};
 }
 
+/* It says which stage has no room in it. */
+static bool is_too_small(const struct sim *sim, uint32_t index, enum err err, const char *reason)
+{
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "place %u: the run needs", sim->scenario.small_stage);
+    return err == ERR_UNSUPPORTED && index + 1 == sim->scenario.small_worker &&
+           strncmp(reason, wanted, strlen(wanted)) == 0;
+}
+
 static void run(struct life *life)
 {
     struct sim *sim = life->sim;
@@ -35,7 +44,9 @@ static void run(struct life *life)
     sim_trace(sim, "%s has ended: %s %s", name, err_name(err), reason.text);
     bool expelled =
         (err == ERR_EXPELLED || err == ERR_WRONG_BITS) && sim->convicted[life->place.index];
-    if (err != ERR_OK && !expelled && !story_is_wrong(sim, life->place.index))
+    bool small = is_too_small(sim, life->place.index, err, reason.text);
+    sim->options.progress->too_small += small;
+    if (err != ERR_OK && !expelled && !small && !story_is_wrong(sim, life->place.index))
         sim_violated(sim, 8, "%s stops with %s: %s", name, err_name(err), reason.text);
 }
 

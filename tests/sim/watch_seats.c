@@ -224,21 +224,128 @@ REAL(bool, places_complete, struct coordinator *core, uint64_t now_ms, struct me
      const struct complete_request *request, struct ticket *ret_ticket,
      struct validation_result *ret_result);
 
+static bool sits_beside(const struct run *run, const struct gang *gang, uint32_t seat,
+                        uint64_t member)
+{
+    const struct seating line = line_of(run);
+    for (uint32_t i = 0; i < run->gangs.seats; i++)
+        if (gang->seats[i].member == member && are_beside(&line, seat, i))
+            return true;
+    return false;
+}
+
 /* Whether the request names who sits beside the member in a lease that both share. */
 static bool names_neighbour(const struct run *run, const struct member *member,
                             const struct complete_request *request)
 {
     const struct gang *gang = gangs_find(&run->gangs, request->ticket.attempt);
-    if (gang == NULL || gang->seats[member->seat].member != member->id ||
-        request->place.stage * run->gangs.ranks + request->place.rank != member->seat ||
-        request->place.try_number != gang->seats[member->seat].try_number)
-        return false;
-    const struct seating line = line_of(run);
-    for (uint32_t seat = 0; seat < run->gangs.seats; seat++)
-        if (gang->seats[seat].member == request->unreachable &&
-            are_beside(&line, member->seat, seat))
+    return gang != NULL && gang->seats[member->seat].member == member->id &&
+           request->place.stage * run->gangs.ranks + request->place.rank == member->seat &&
+           request->place.try_number == gang->seats[member->seat].try_number &&
+           sits_beside(run, gang, member->seat, request->unreachable);
+}
+
+static bool was_heard(const struct coordinator *core, uint64_t now_ms, const struct member *member)
+{
+    return now_ms - member->seen_ms <=
+           SILENT_HEARTBEATS_MAX * (uint64_t)core->settings.heartbeat_ms;
+}
+
+REAL(bool, places_report, struct coordinator *core, uint64_t now_ms, struct member *member,
+     const struct member_report *report);
+
+/* S7: who names its neighbour loses its place when that one was heard since it began to, and else keeps
+ * it. */
+bool __wrap_places_report(struct coordinator *core, uint64_t now_ms, struct member *member,
+                          const struct member_report *report)
+{
+    const struct gang *gang = gangs_find(&core->run.gangs, report->attempt);
+    const struct member *other = members_find(&core->members, report->unreachable);
+    const struct member_named *named = &member->named;
+    uint32_t seat = member->seat;
+    uint64_t seen_ms = other != NULL ? other->seen_ms : 0;
+    bool waits = other != NULL && gang != NULL && gang->seats[seat].member == member->id &&
+                 !gang->seats[seat].done && sits_beside(&core->run, gang, seat, other->id);
+    bool taken = __real_places_report(core, now_ms, member, report);
+    if (!coordinates() || !waits)
+        return taken;
+    gang = gangs_find(&core->run.gangs, report->attempt);
+    bool keeps = gang != NULL && gang->seats[seat].member == member->id;
+    if (named->attempt != report->attempt || named->member != other->id ||
+        keeps != (seen_ms <= named->first_ms))
+        sim_violated(world.sim, 23,
+                     "who does not reach its neighbour, which was %sheard since, %s its place",
+                     seen_ms > named->first_ms ? "" : "not ", keeps ? "keeps" : "loses");
+    return taken;
+}
+
+REAL(void, places_wait, struct coordinator *core, uint64_t now_ms);
+
+/* A lease whose time is over for the first time: who says that it waits for others, and who has brought
+ * nothing and does not. */
+struct over {
+    uint64_t attempt;
+    uint64_t waits[WIRE_PLACES_MAX],
+        idle[WIRE_PLACES_MAX]; /* of each seat the member; 0: it is not */
+    bool some_wait;            /* or are done */
+};
+
+static bool says_it_waits(const struct member *member, uint64_t attempt)
+{
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
+        if (member->waits[i] == attempt)
             return true;
     return false;
+}
+
+static struct over over_of(const struct coordinator *core, const struct gang *gang)
+{
+    struct over over = {.attempt = gang->ticket.attempt};
+    for (uint32_t i = 0; i < core->run.gangs.seats; i++) {
+        const struct gang_seat *seat = &gang->seats[i];
+        const struct member *member = members_find(&core->members, seat->member);
+        bool waits = member != NULL && !seat->done && says_it_waits(member, over.attempt);
+        over.waits[i] = waits ? seat->member : 0;
+        over.idle[i] = member != NULL && !seat->done && !waits ? seat->member : 0;
+        over.some_wait |= waits || (member != NULL && seat->done);
+    }
+    return over;
+}
+
+/* Of places of one member each. */
+static uint32_t find_over(const struct coordinator *core, uint64_t now_ms,
+                          struct over ret_over[static GANGS_MAX])
+{
+    const struct run *run = &core->run;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < run->gangs.count && count < GANGS_MAX; i++) {
+        const struct gang *gang = run->gangs.list[i];
+        const struct ticket *ticket = &gang->ticket;
+        bool older = ticket->kind == TICKET_TRAIN &&
+                     tickets_older_free(&run->tickets, ticket->step, node_first(ticket->node));
+        if (run->gangs.ranks == 1 && !gang->lost && !gang->prolonged && !older &&
+            tickets_over(&run->tickets, now_ms, ticket->attempt))
+            ret_over[count++] = over_of(core, gang);
+    }
+    return count;
+}
+
+/* S7: of such a lease who brings nothing loses its place, and who waits goes on. */
+void __wrap_places_wait(struct coordinator *core, uint64_t now_ms)
+{
+    struct over over[GANGS_MAX];
+    uint32_t count = coordinates() ? find_over(core, now_ms, over) : 0;
+    __real_places_wait(core, now_ms);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct gang *gang = gangs_find(&core->run.gangs, over[i].attempt);
+        for (uint32_t seat = 0; gang != NULL && seat < core->run.gangs.seats; seat++) {
+            uint64_t waits = over[i].waits[seat], idle = over[i].idle[seat];
+            if (waits != 0 && gang->seats[seat].member != waits)
+                sim_violated(world.sim, 23, "who waits for others loses its place to them");
+            if (idle != 0 && over[i].some_wait && gang->seats[seat].member == idle)
+                sim_violated(world.sim, 23, "who brings nothing keeps its place");
+        }
+    }
 }
 
 /* S7: that a neighbour who was lately heard is unreachable is noted. */
@@ -248,10 +355,8 @@ bool __wrap_places_complete(struct coordinator *core, uint64_t now_ms, struct me
 {
     const struct member *other =
         request->unreachable != 0 ? members_find(&core->members, request->unreachable) : NULL;
-    bool noted =
-        other != NULL && request->outcome != ERR_OK &&
-        names_neighbour(&core->run, member, request) &&
-        now_ms - other->seen_ms <= SILENT_HEARTBEATS_MAX * (uint64_t)core->settings.heartbeat_ms;
+    bool noted = other != NULL && request->outcome != ERR_OK &&
+                 names_neighbour(&core->run, member, request) && was_heard(core, now_ms, other);
     uint64_t id = member->id;
     bool complete = __real_places_complete(core, now_ms, member, request, ret_ticket, ret_result);
     if (coordinates() && noted &&

@@ -18,6 +18,7 @@ enum {
     SLOTS = 4,
     SERVERS = COORDINATOR_SERVERS,
     LEASE_MS = 1000,
+    HEARTBEAT_MS = 100,
     STOP_MS = 500,
     EFFECTS_SEEN_MAX = 256,
 };
@@ -371,7 +372,7 @@ static inline void coordinator_set_up(struct coordinator_fixture *f)
         f->boot[i] = 11 + i;
     f->coordinator =
         coordinator_new(&(struct coordinator_settings){.term = f->term > 0 ? f->term : 1,
-                                                       .heartbeat_ms = 100,
+                                                       .heartbeat_ms = HEARTBEAT_MS,
                                                        .lease_ms = LEASE_MS,
                                                        .speculation_percent = 200,
                                                        .speculation_ms_min = 10,

@@ -125,17 +125,25 @@ static inline struct place seat_of(const struct places_fixture *f,
                           .try_number = peers[i].try_number};
 }
 
-/* Member i gives its place of that lease up, because member `named` does not answer it. */
+/* Member i says that member `named` does not answer it. */
+static inline void name(struct places_fixture *f, const struct acquire_reply *lease, uint32_t i,
+                        uint32_t named)
+{
+    const struct member_report report = {.unreachable = f->m[named],
+                                         .attempt = lease->ticket.attempt};
+    assert_int_equal(coordinator_member_report(f->c.coordinator, f->c.now_ms, f->m[i], &report),
+                     ERR_OK);
+    look(&f->c);
+}
+
+/* It says so until the coordinator has heard that member. */
 static inline void wait_in_vain(struct places_fixture *f, const struct acquire_reply *lease,
                                 uint32_t i, uint32_t named)
 {
-    const struct complete_request request = {.member = f->m[i],
-                                             .secret = secret_of(f->m[i]),
-                                             .ticket = sign(lease->ticket, f->m[i]),
-                                             .outcome = ERR_UNREACHABLE,
-                                             .place = seat_of(f, lease, f->m[i]),
-                                             .unreachable = f->m[named]};
-    assert_int_equal(say_complete(&f->c, &request), ERR_OK);
+    name(f, lease, i, named);
+    f->c.now_ms++;
+    assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[named]), ERR_OK);
+    name(f, lease, i, named);
 }
 
 /* Member i is given the same place after the first time; then it asks again. */

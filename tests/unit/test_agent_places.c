@@ -402,15 +402,21 @@ TEST_F(s7_a_lease_may_be_over_before_its_answer_comes, agent, TWO_STAGES)
     assert_int_equal(count(f, AGENT_ACQUIRE), 1);
 }
 
+/* The place is given up: what a neighbour gave cannot be used. */
+static void give_up(struct agent_fixture *f)
+{
+    agent_computed(f->agent, f->now_ms,
+                   &(struct agent_result){.err = ERR_NOT_FOUND, .blamed = NEIGHBOUR});
+    look(f);
+}
+
 /* The place was given up, given again, and lost again; the second word of it comes last. */
 TEST_F(s7_the_end_of_a_lease_is_remembered_until_an_older_answer_comes, agent, TWO_STAGES)
 {
     struct lease lease;
     start_place(f, &lease, 0);
-    agent_unreachable(f->agent, f->now_ms, ATTEMPT, NEIGHBOUR);
-    look(f);
+    give_up(f);
     uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
-    computed(f, ERR_CANCELLED);
     notice(f, &(struct places){.attempt = ATTEMPT, .number = 6});
     expect_kept(f, 0);
     for (uint64_t i = 1; i <= WIRE_LEASES_MAX; i++) /* of as many others as it may have */
@@ -426,16 +432,21 @@ TEST_F(s7_whom_nobody_reaches_is_named, agent, TWO_STAGES)
 {
     struct lease lease;
     start_place(f, &lease, 0);
-    agent_unreachable(f->agent, f->now_ms, ATTEMPT + 1, NEIGHBOUR); /* of an earlier lease */
-    look(f);
-    assert_int_equal(f->count, 0);
-    agent_unreachable(f->agent, f->now_ms, ATTEMPT, NEIGHBOUR);
-    look(f);
+    assert_false(agent_waits_for(f->agent, ATTEMPT + 1, NEIGHBOUR)); /* of an earlier lease */
+    assert_true(agent_waits_for(f->agent, ATTEMPT, NEIGHBOUR));
+    computed(f, ERR_OK);
+    assert_false(agent_waits_for(f->agent, ATTEMPT, NEIGHBOUR));
+}
+
+/* The coordinator says which of the two is lost; until then the place waits. */
+TEST_F(s7_whose_place_is_taken_asks_for_work, agent, TWO_STAGES)
+{
+    struct lease lease;
+    start_place(f, &lease, 0);
+    notice(f, &(struct places){.attempt = ATTEMPT, .number = 2});
     assert_int_equal(count(f, AGENT_CANCEL), 1);
-    const struct complete_request *complete = &seen(f, AGENT_COMPLETE, 0)->complete;
-    assert_int_equal(complete->outcome, ERR_UNREACHABLE);
-    assert_int_equal(complete->unreachable, NEIGHBOUR);
-    assert_int_equal(count(f, AGENT_KEEP), 0); /* S3: others may still ask */
+    assert_int_equal(count(f, AGENT_COMPLETE), 0);
+    assert_int_equal(count(f, AGENT_ACQUIRE), 1);
 }
 
 TEST_F(s7_who_was_replaced_is_not_named, agent, TWO_STAGES)
@@ -444,20 +455,17 @@ TEST_F(s7_who_was_replaced_is_not_named, agent, TWO_STAGES)
     start_place(f, &lease, 0);
     const struct places places = replaced(&lease, 2);
     notice(f, &places);
-    agent_unreachable(f->agent, f->now_ms, ATTEMPT, NEIGHBOUR);
-    look(f);
-    assert_int_equal(f->count, 0);
+    assert_false(agent_waits_for(f->agent, ATTEMPT, NEIGHBOUR));
 }
 
 TEST_F(s7_a_peer_that_has_no_such_value_is_named_too, agent, TWO_STAGES)
 {
     struct lease lease;
     start_place(f, &lease, 0);
-    agent_computed(f->agent, f->now_ms,
-                   &(struct agent_result){.err = ERR_NOT_FOUND, .blamed = NEIGHBOUR});
-    look(f);
+    give_up(f);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, ERR_NOT_FOUND);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.unreachable, NEIGHBOUR);
+    assert_int_equal(count(f, AGENT_KEEP), 0); /* S3: others may still ask */
 }
 
 /* It was given up, and is given again: the carrier has to hear of it. */
@@ -465,10 +473,8 @@ TEST_F(a_place_of_the_same_lease_may_come_again, agent, TWO_STAGES)
 {
     struct lease lease;
     start_place(f, &lease, 0);
-    agent_unreachable(f->agent, f->now_ms, ATTEMPT, NEIGHBOUR);
-    look(f);
+    give_up(f);
     uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
-    computed(f, ERR_CANCELLED);
     lease_make(&lease, f, 1, ATTEMPT);
     lease.reply.places.number = 5;
     answered(f, sequence, &lease);

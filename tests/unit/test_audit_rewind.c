@@ -79,6 +79,20 @@ TEST_F(without_an_older_cut_the_run_goes_on_from_the_newest, coordinator)
     expect_rewind(f, 4);
 }
 
+/* Those who join in between push the membership out of those that are remembered. */
+TEST_F(what_a_suspect_brought_in_an_earlier_membership_is_undone_too, coordinator)
+{
+    train_to_4(f, 3);
+    assert_int_equal(say_manifest(f, 0, 4, ERR_OK), ERR_OK);
+    differ(f, join_named(f, "b"), f->a);
+    assert_int_equal(leave(f, f->a, "enough"), ERR_OK);
+    for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(leave(f, join_named(f, "crowd"), "enough"), ERR_OK);
+    f->a = join_named(f, "a");
+    differ(f, join_named(f, "c"), f->a);
+    expect_rewind(f, 2);
+}
+
 TEST_F(who_brought_nothing_undoes_nothing, coordinator)
 {
     train_to_4(f, 9);
@@ -222,9 +236,9 @@ TEST_F(p9_a_successor_that_is_to_stop_goes_back_first, coordinator, .stops = tru
 
 TEST_F(p10_of_two_rewinds_that_are_due_the_further_one_counts, coordinator)
 {
-    struct conviction convicted[] = {{.member = 1, .undo = true, .undo_from = 5},
-                                     {.member = 2, .undo = true, .undo_from = 3},
-                                     {.member = 3, .undo_from = 1}};
+    struct conviction convicted[] = {{.name = "a", .undo = true, .undo_from = 5},
+                                     {.name = "b", .undo = true, .undo_from = 3},
+                                     {.name = "c", .undo_from = 1}};
     struct convictions convictions = {0};
     uint64_t from = 0;
     assert_false(convictions_undo(&convictions, &from));

@@ -37,3 +37,21 @@ TEST(with_more_ranges_the_smallest_gap_is_closed_and_no_step_is_lacking)
                          i * 10 + (i == 7 ? 8 : 0));
     assert_int_equal(brought.ranges[BROUGHT_RANGES_MAX - 1].last, 390);
 }
+
+TEST(what_two_lists_have_is_in_the_one_into_which_the_other_is_merged)
+{
+    struct brought brought = {.count = 3, .ranges = {{2, 3}, {6, 6}, {9, 9}}};
+    const struct brought other = {.count = 4, .ranges = {{0, 0}, {4, 7}, {12, 14}, {16, 16}}};
+    brought_merge(&brought, &other);
+    assert_int_equal(brought.count, 5);
+    static const uint64_t wanted[][2] = {{0, 0}, {2, 7}, {9, 9}, {12, 14}, {16, 16}};
+    for (uint32_t i = 0; i < brought.count; i++) {
+        assert_int_equal(brought.ranges[i].first, wanted[i][0]);
+        assert_int_equal(brought.ranges[i].last, wanted[i][1]);
+    }
+    const struct brought all = {.count = 1, .ranges = {{1, 20}}};
+    brought_merge(&brought, &all);
+    assert_int_equal(brought.count, 1);
+    assert_int_equal(brought.ranges[0].first, 0);
+    assert_int_equal(brought.ranges[0].last, 20);
+}

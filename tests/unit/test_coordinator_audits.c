@@ -182,3 +182,62 @@ TEST_F(how_long_it_takes_is_known_beforehand, coordinator)
     assert_true(fabs(audits_expected(1) - 2) < 1e-12);       /* the first lie, and the second */
     assert_true(fabs(audits_expected(0.05) - 11.5) < 1e-12); /* 1.05 / 0.1 + 1 */
 }
+
+/* ---- who can be named at all ---- */
+
+static const char *logged(const struct coordinator_fixture *f, const char *begin)
+{
+    const char *text = NULL;
+    for (size_t i = 0; i < f->count; i++)
+        if (f->seen[i].kind == EFFECT_LOG && strstr(f->seen[i].log.text, begin) != NULL)
+            text = f->seen[i].log.text;
+    return text;
+}
+
+TEST_F(with_fewer_than_two_others_audits_say_that_they_name_nobody, coordinator, .steps = 9,
+       .audit = 1, .workers = 2)
+{
+    assert_true(status(f).audits.tickets_to_name == 0);
+    assert_true(status(f).audits.steps_to_name == 0);
+    join_named(f, "c");
+    assert_non_null(strstr(logged(f, "tickets are audited"), "named_after_tickets=200"));
+    assert_true(status(f).audits.tickets_to_name == 200);
+    assert_true(status(f).audits.steps_to_name > 0);
+    join_named(f, "d");
+    assert_null(logged(f, "tickets are audited")); /* no news */
+}
+
+TEST_F(when_too_few_are_left_audits_say_that_they_name_nobody, coordinator, .steps = 9, .audit = 1,
+       .workers = 2)
+{
+    uint64_t c = join_named(f, "c");
+    coordinator_member_lost(f->coordinator, f->now_ms, c, "stream broke");
+    look(f);
+    assert_non_null(strstr(logged(f, "tickets are audited"), "audits name nobody: "));
+}
+
+TEST_F(where_all_others_have_one_certificate_its_worker_is_not_named, coordinator, .steps = 9,
+       .audit = 1)
+{
+    uint64_t a = join_from(f, "a", "h", 1), d = join_from(f, "d", "h", 2);
+    assert_true(status(f).audits.tickets_to_name == 0);
+    uint64_t b = join_from(f, "b", "h", 1), c = join_from(f, "c", "h", 1);
+    struct ticket ticket = {0};
+    differ(f, d, a, &ticket);
+    differ(f, d, b, &ticket);
+    differ(f, d, c, &ticket);
+    assert_int_equal(status(f).member_count, 4);
+    assert_true(status(f).audits.tickets_to_name == 200); /* for the others */
+}
+
+TEST_F(those_who_share_a_certificate_are_named_by_one_of_them_and_one_with_another, coordinator,
+       .steps = 9, .audit = 1)
+{
+    uint64_t a = join_from(f, "a", "h", 1), b = join_from(f, "b", "h", 1);
+    join_from(f, "c", "h", 1);
+    uint64_t d = join_from(f, "d", "h", 2);
+    struct ticket ticket = {0};
+    differ(f, a, b, &ticket);
+    differ(f, a, d, &ticket);
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, a);
+}

@@ -56,6 +56,23 @@ TEST_F(who_completes_twice_what_servers_lack_is_expelled, coordinator, .steps = 
     assert_int_equal(ticket_of(f, honest, 1).node.index, 0); /* it is free again */
 }
 
+/* Its second ticket of that kind, whatever it did in between. */
+TEST_F(who_completes_what_servers_lack_and_starts_anew_is_expelled_too, coordinator, .steps = 4)
+{
+    for (uint64_t turn = 1; turn <= 2; turn++) {
+        uint64_t liar = join(f);
+        assert_int_equal(complete(f, liar, ticket_of(f, liar, 1), ERR_OK), ERR_OK);
+        tick(f, LEASE_MS - 1);
+        const struct member_report alive = {liar, secret_of(liar)};
+        assert_int_equal(coordinator_member_hello(f->coordinator, f->now_ms, &alive), ERR_OK);
+        tick(f, 1);
+        assert_int_equal(say_missing(f, 0, question(f)->ask_missing.question, 1), ERR_OK);
+        if (turn == 1)
+            assert_int_equal(leave(f, liar, "enough"), ERR_OK);
+    }
+    assert_string_equal(state_of(f, 0), "false complete");
+}
+
 TEST_F(what_is_completed_after_the_question_is_not_missing, coordinator, .steps = 4, .workers = 2)
 {
     struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);

@@ -823,6 +823,59 @@ TEST_F(s7_a_lease_that_brings_nothing_lapses_as_a_whole, places, .c.steps = 4)
     assert_false(has_lease(f, 0, &attempt));
 }
 
+static void says_it_waits(struct places_fixture *f, uint32_t i, uint64_t attempt)
+{
+    const struct member_report report = {.wait_count = 1, .waits = &attempt};
+    assert_int_equal(coordinator_member_report(f->c.coordinator, f->c.now_ms, f->m[i], &report),
+                     ERR_OK);
+}
+
+/* Its place is another's then, and has as much time again; who waits goes on. */
+TEST_F(s7_a_place_that_waits_for_nobody_and_brings_nothing_is_lost, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    const struct place place = seat_of(f, replies, f->m[1]);
+    says_it_waits(f, 1, replies[0].ticket.attempt);
+    pass(f, LAPSE_MS - LEASE_MS);
+    assert_true(has_lease(f, 0, &attempt));
+    pass(f, LEASE_MS);
+    assert_false(has_lease(f, 0, &attempt));
+    assert_true(has_lease(f, 1, &attempt));
+    pass(f, 2 * LAPSE_MS); /* nobody asks for the place */
+    assert_true(has_lease(f, 1, &attempt));
+    ask(f, 2);
+    assert_int_equal(answer(&f->c, f->m[2]).place.stage, 0);
+    assert_int_equal(seat_of(f, replies, f->m[1]).try_number, place.try_number);
+    pass(f, 2 * LAPSE_MS - LEASE_MS); /* twice as long */
+    assert_true(has_lease(f, 2, &attempt));
+    pass(f, LEASE_MS);
+    assert_false(has_lease(f, 2, &attempt));
+}
+
+TEST_F(s7_who_is_done_keeps_its_place_when_the_other_brings_nothing, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    done(f, 0, &replies[0], ERR_OK);
+    pass(f, LAPSE_MS);
+    assert_true(has_lease(f, 0, &attempt));
+    assert_false(has_lease(f, 1, &attempt));
+}
+
+TEST_F(s7_a_lease_in_which_all_wait_lapses_as_a_whole, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    says_it_waits(f, 0, replies[0].ticket.attempt);
+    says_it_waits(f, 1, replies[0].ticket.attempt);
+    pass(f, LAPSE_MS);
+    assert_false(has_lease(f, 0, &attempt) || has_lease(f, 1, &attempt));
+}
+
 TEST_F(s7_a_lapse_starts_anew_when_a_place_is_refilled, places, .c.steps = 4)
 {
     struct acquire_reply replies[PLACES];
@@ -881,34 +934,93 @@ TEST_F(s7_two_that_failed_twice_are_not_put_side_by_side, places, .c.steps = 4)
     assert_true(is_answered(f, 1) && is_answered(f, 3));
 }
 
-/* It is lost when it lapses; nobody knows that it is unreachable for one alone. */
-TEST_F(s7_who_is_silent_for_everybody_is_not_counted, places, .c.steps = 4)
+/* It is lost when it lapses, and its place alone; nobody knows that it is unreachable for one alone. */
+TEST_F(s7_of_who_is_silent_for_everybody_the_place_is_lost, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    const struct place place = seat_of(f, replies, f->m[1]);
+    f->c.now_ms += LEASE_MS / 2;
+    for (uint32_t i = 2; i < JOINED; i++)
+        assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i]), ERR_OK);
+    name(f, replies, 1, 0);
+    assert_int_equal(seat_of(f, replies, f->m[1]).try_number, place.try_number);
+    f->c.now_ms += LEASE_MS / 2;
+    tick(&f->c, 0);
+    assert_false(has_lease(f, 0, &attempt));
+    assert_int_equal(seat_of(f, replies, f->m[1]).try_number, place.try_number);
+    ask(f, 2);
+    assert_int_equal(answer(&f->c, f->m[2]).place.stage, 0);
+}
+
+TEST_F(s7_of_who_is_heard_the_reporters_place_is_empty, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    name(f, replies, 1, 0); /* who was heard before may be lost since */
+    f->c.now_ms += 10;
+    name(f, replies, 1, 0);
+    assert_true(has_lease(f, 1, &attempt));
+    assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[0]), ERR_OK);
+    name(f, replies, 1, 0);
+    assert_true(hears(f, 1, replies[0].ticket.attempt));
+    assert_false(has_lease(f, 1, &attempt));
+    assert_true(has_lease(f, 0, &attempt));
+    name(f, replies, 1, 0); /* once more, of a place that it has no more */
+    assert_true(has_lease(f, 0, &attempt));
+}
+
+/* It answered meanwhile. */
+TEST_F(s7_what_was_reported_a_lease_ago_does_not_count, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempt;
+    lease(f, 0, 1, replies);
+    name(f, replies, 1, 0);
+    pass(f, LEASE_MS + 500);
+    name(f, replies, 1, 0);
+    assert_true(has_lease(f, 1, &attempt));
+}
+
+/* A worker of the version before gives its place up, whichever of the two is lost. True: they are apart. */
+static bool are_apart_after(struct places_fixture *f, uint32_t silent_ms)
 {
     struct acquire_reply replies[PLACES];
     lease(f, 0, 1, replies);
-    f->c.now_ms += LEASE_MS / 2;
-    fail_twice(f, replies, 1, 0);
-    assert_true(is_answered(f, 1));
-    assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[0]), ERR_OK);
-    fail_twice(f, replies, 1, 0);
-    assert_false(is_answered(f, 1));
+    f->c.now_ms += silent_ms;
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct complete_request request = {.member = f->m[1],
+                                                 .secret = secret_of(f->m[1]),
+                                                 .ticket = sign(replies[0].ticket, f->m[1]),
+                                                 .outcome = ERR_UNREACHABLE,
+                                                 .place = seat_of(f, replies, f->m[1]),
+                                                 .unreachable = f->m[0]};
+        assert_int_equal(say_complete(&f->c, &request), ERR_OK);
+        ask(f, 1);
+    }
+    return !is_answered(f, 1);
 }
 
 TEST_F(s7_who_was_silent_for_two_heartbeats_is_counted, places, .c.steps = 4)
 {
-    struct acquire_reply replies[PLACES];
-    lease(f, 0, 1, replies);
-    f->c.now_ms += 200;
-    fail_twice(f, replies, 1, 0);
-    assert_false(is_answered(f, 1));
+    assert_true(are_apart_after(f, 2 * HEARTBEAT_MS));
+}
+
+TEST_F(s7_who_was_silent_for_longer_is_not, places, .c.steps = 4)
+{
+    assert_false(are_apart_after(f, 2 * HEARTBEAT_MS + 1));
 }
 
 TEST_F(s7_only_a_neighbour_can_be_named, places, .c.steps = 4)
 {
     struct acquire_reply replies[PLACES];
     lease(f, 0, 1, replies);
-    fail_twice(f, replies, 1, 2);
-    assert_true(is_answered(f, 1));
+    uint64_t attempt;
+    wait_in_vain(f, replies, 1, 2);
+    wait_in_vain(f, replies, 1, 2);
+    assert_true(has_lease(f, 1, &attempt));
     lose(f, 0);
     ask(f, 2);
     assert_true(is_answered(f, 2)); /* beside b */
@@ -1146,4 +1258,42 @@ TEST_F(who_is_too_small_for_a_place_is_told_from_the_lost, places, .c.steps = 4)
     look(&f->c);
     assert_string_equal(newest_end(f), "too small");
     assert_int_equal(status(&f->c).members_lost, 1);
+}
+
+/* Of wire version 2, which knows of no address. */
+static uint64_t join_older(struct coordinator_fixture *f)
+{
+    struct join_request request = join_request();
+    request.wire_version = 2;
+    snprintf(request.name, sizeof request.name, "older");
+    assert_int_equal(ask_to_join(f, &request), ERR_OK);
+    return f->joined.member;
+}
+
+TEST_F(a_worker_of_wire_version_2_has_whole_tickets_where_there_is_one_place, coordinator,
+       .steps = 2)
+{
+    uint64_t older = join_older(f), sequence = 0;
+    for (uint32_t slot = 0; slot < SLOTS; slot++) {
+        assert_int_equal(acquire(f, older, ++sequence, ASK_MS), ERR_OK);
+        const struct acquire_reply reply = answer(f, older);
+        assert_int_equal(reply.result, ACQUIRE_TICKET);
+        assert_int_equal(node_first(reply.ticket.node), slot);
+        assert_int_equal(reply.place.stages, 0);
+        assert_int_equal(reply.places.peer_count, 0);
+        assert_int_equal(complete(f, older, reply.ticket, ERR_OK), ERR_OK);
+    }
+}
+
+TEST_F(a_worker_of_wire_version_2_has_no_place_among_several, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    uint64_t attempts[WIRE_LEASES_MAX], older = join_older(&f->c);
+    assert_int_equal(acquire(&f->c, older, 1, ASK_MS), ERR_OK);
+    lease(f, 0, 1, replies);
+    for (uint32_t i = 1; i < JOINED; i++)
+        lose(f, i);
+    assert_int_equal(coordinator_leases(f->c.coordinator, older, attempts), 0);
+    assert_string_equal(status(&f->c).reason,
+                        "2 stages need as many workers that others reach; there is 1");
 }

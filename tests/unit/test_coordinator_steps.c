@@ -271,6 +271,45 @@ TEST_F(a_validation_that_is_not_finite_has_no_row_and_holds_nothing_up, coordina
     assert_int_equal(status(f).state, RUN_ENDED);
 }
 
+/* What it brings for the piece, of two samples. */
+static void bring(struct coordinator_fixture *f, struct ticket ticket, double loss_sum)
+{
+    struct complete_request request = {.member = f->worker,
+                                       .secret = secret_of(f->worker),
+                                       .ticket = ticket,
+                                       .loss_sum = loss_sum,
+                                       .sample_count = ticket.node.index == 2 ? 1 : 2};
+    assert_int_equal(say_complete(f, &request), ERR_OK);
+}
+
+TEST_F(the_first_result_of_a_piece_counts_whatever_a_second_one_says, coordinator, .steps = 1,
+       .validated = true, .workers = 1)
+{
+    step(f, 0);
+    record_all(f, 1);
+    struct ticket first = ticket_of(f, f->worker, 1);
+    bring(f, first, 3);
+    bring(f, first, NAN);
+    assert_null(seen(f, EFFECT_LOG));
+    for (uint64_t i = 2; i <= 3; i++)
+        bring(f, ticket_of(f, f->worker, i), 1);
+    assert_true(seen(f, EFFECT_VALIDATION)->validation.loss == 5.0 / 5);
+}
+
+/* Two of them would make the sum so. */
+TEST_F(a_result_that_may_make_the_sum_not_finite_has_no_row_and_names_who_brought_it, coordinator,
+       .steps = 1, .validated = true, .workers = 1)
+{
+    step(f, 0);
+    record_all(f, 1);
+    bring(f, ticket_of(f, f->worker, 1), 1e307);
+    assert_null(seen(f, EFFECT_LOG));
+    bring(f, ticket_of(f, f->worker, 2), 1.7e308);
+    assert_null(seen(f, EFFECT_VALIDATION));
+    assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "validation not finite  worker=w"));
+    assert_int_equal(status(f).state, RUN_ENDED);
+}
+
 /* The piece has two samples of one prediction each. */
 TEST_F(a_validation_that_cannot_be_is_malformed, coordinator, .steps = 1, .validated = true,
        .workers = 1)

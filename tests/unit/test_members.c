@@ -49,6 +49,15 @@ TEST_F(a_worker_of_another_wire_version_is_refused_by_name, judged)
     assert_string_equal(f->reason.text, "worker w1 speaks wire version 99, the coordinator 2 to 3");
 }
 
+TEST_F(a_worker_of_the_wire_version_before_stages_may_join_without_an_address, judged)
+{
+    f->request.wire_version = 2;
+    assert_string_equal(f->request.address, "");
+    assert_int_equal(judge(f), ERR_OK);
+    f->request.wire_version = 1;
+    assert_int_equal(judge(f), ERR_WIRE_VERSION);
+}
+
 TEST_F(a_worker_that_would_compute_other_bits_is_refused_unless_any_may, judged)
 {
     f->request.fingerprint[0] = 0xab;

@@ -370,7 +370,7 @@ static struct conviction conviction_of(uint64_t member)
 {
     struct conviction conviction = {.member = member,
                                     .certificate = UINT64_MAX,
-                                    .several = true,
+                                    .by_certificate = true,
                                     .name = "a 'worker'",
                                     .host = "10.0.0.1",
                                     .step = 12,
@@ -390,6 +390,7 @@ TEST_F(who_was_convicted_is_known_after_a_restart_in_that_run_alone, store)
                      ERR_OLD_TERM);
     for (uint64_t member = 1; member <= CONVICTIONS_MAX + 2; member++) {
         conviction.member = member;
+        conviction.certificate = UINT64_MAX - member;
         assert_int_equal(store_put_conviction(f->store, f->term, run, &conviction, NULL), ERR_OK);
         assert_int_equal(store_put_conviction(f->store, f->term, run, &conviction, NULL), ERR_OK);
     }
@@ -398,7 +399,8 @@ TEST_F(who_was_convicted_is_known_after_a_restart_in_that_run_alone, store)
     assert_int_equal(past.convictions.count, CONVICTIONS_MAX);
     const struct conviction *last = &past.convictions.list[CONVICTIONS_MAX - 1];
     assert_int_equal(last->member, CONVICTIONS_MAX + 2);
-    assert_true(last->certificate == UINT64_MAX && last->several && last->wrong_bits);
+    assert_int_equal(last->certificate, UINT64_MAX - last->member);
+    assert_true(last->by_certificate && last->wrong_bits);
     assert_string_equal(last->name, "a 'worker'");
     assert_string_equal(last->host, "10.0.0.1");
     assert_int_equal(last->step, 12);
@@ -406,6 +408,37 @@ TEST_F(who_was_convicted_is_known_after_a_restart_in_that_run_alone, store)
     assert_true(last->undo && last->undo_from == 11);
     assert_int_equal(store_get_past(f->store, second, &another, NULL), ERR_OK);
     assert_int_equal(another.convictions.count, 0);
+}
+
+TEST_F(convictions_of_one_worker_are_one_and_what_is_to_be_undone_is_kept, store)
+{
+    struct coordinator_past past;
+    uint64_t run = add_run(f, "a");
+    struct conviction first = conviction_of(1), conviction = conviction_of(2);
+    first.certificate = 7;
+    assert_int_equal(store_put_conviction(f->store, f->term, run, &first, NULL), ERR_OK);
+    conviction.undo = false;
+    conviction.by_certificate = false;
+    for (uint64_t member = 2; member < 2 * CONVICTIONS_MAX; member++) {
+        conviction.member = member;
+        assert_int_equal(store_put_conviction(f->store, f->term, run, &conviction, NULL), ERR_OK);
+    }
+    assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
+    assert_int_equal(past.convictions.count, 2);
+    assert_int_equal(past.convictions.list[1].member, conviction.member);
+    for (uint64_t member = 1000; member < 1000 + 2 * CONVICTIONS_MAX; member++) {
+        conviction.member = member;
+        snprintf(conviction.name, sizeof conviction.name, "w%u", (unsigned)member);
+        assert_int_equal(store_put_conviction(f->store, f->term, run, &conviction, NULL), ERR_OK);
+    }
+    conviction = conviction_of(3);
+    conviction.certificate = 9; /* whose member joined long before the others */
+    assert_int_equal(store_put_conviction(f->store, f->term, run, &conviction, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
+    assert_int_equal(past.convictions.count, CONVICTIONS_MAX);
+    assert_int_equal(past.convictions.list[0].member, 1);
+    assert_true(past.convictions.list[0].undo);
+    assert_int_equal(past.convictions.list[1].member, 3);
 }
 
 TEST_F(p10_with_a_runs_generation_it_has_gone_back_for_its_convictions, store)

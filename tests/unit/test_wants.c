@@ -277,12 +277,19 @@ TEST_F(s7_the_deadline_is_for_an_answer_not_for_the_value, wants)
         expect(f, WANTS_ASK, 2); /* is it still there? */
     }
     assert_true(f->now_ms > 100000 + 10 * ANSWER_MS);
+    struct wants_effect asked = f->effect;
     f->now_ms = wants_wake_ms(f->wants); /* it does not answer */
     expect(f, WANTS_UNREACHABLE, 2);
     assert_int_equal(f->effect.attempt, ATTEMPT);
     assert_int_equal(look(f, 0), ERR_BEHIND);
-    f->now_ms += 10 * ANSWER_MS;
-    assert_false(wants_next(f->wants, f->now_ms, &f->effect)); /* once */
+    f->now_ms += ANSWER_MS / WANTS_RENEWS - 1;
+    expect_nothing(f);
+    f->now_ms++;
+    expect(f, WANTS_UNREACHABLE, 2); /* and again, until it is heard */
+    parked(f, &asked);
+    f->now_ms += ANSWER_MS / WANTS_RENEWS;
+    expect(f, WANTS_ASK, 2);
+    expect_nothing(f);
 }
 
 TEST_F(s7_a_peer_that_cannot_be_reached_is_named, wants)
