@@ -320,14 +320,21 @@ static uint32_t find_over(const struct coordinator *core, uint64_t now_ms,
     uint32_t count = 0;
     for (uint32_t i = 0; i < run->gangs.count && count < GANGS_MAX; i++) {
         const struct gang *gang = run->gangs.list[i];
-        const struct ticket *ticket = &gang->ticket;
-        bool older = ticket->kind == TICKET_TRAIN &&
-                     tickets_older_free(&run->tickets, ticket->step, node_first(ticket->node));
-        if (run->gangs.ranks == 1 && !gang->lost && !gang->prolonged && !older &&
-            tickets_over(&run->tickets, now_ms, ticket->attempt))
+        if (run->gangs.ranks == 1 && !gang->lost && !gang->prolonged &&
+            tickets_over(&run->tickets, now_ms, gang->ticket.attempt))
             ret_over[count++] = over_of(core, gang);
     }
     return count;
+}
+
+/* Not for an older slot, which servers keep their room for (S5); nor when another lease of the node was
+ * before it: its slots have twice the time since. */
+static bool goes_on(const struct run *run, uint64_t now_ms, const struct gang *gang)
+{
+    const struct ticket *ticket = &gang->ticket;
+    bool older = ticket->kind == TICKET_TRAIN &&
+                 tickets_older_free(&run->tickets, ticket->step, node_first(ticket->node));
+    return gang->prolonged || (!older && tickets_over(&run->tickets, now_ms, ticket->attempt));
 }
 
 /* S7: of such a lease who brings nothing loses its place, and who waits goes on. */
@@ -338,7 +345,8 @@ void __wrap_places_wait(struct coordinator *core, uint64_t now_ms)
     __real_places_wait(core, now_ms);
     for (uint32_t i = 0; i < count; i++) {
         const struct gang *gang = gangs_find(&core->run.gangs, over[i].attempt);
-        for (uint32_t seat = 0; gang != NULL && seat < core->run.gangs.seats; seat++) {
+        bool looks = gang != NULL && goes_on(&core->run, now_ms, gang);
+        for (uint32_t seat = 0; looks && seat < core->run.gangs.seats; seat++) {
             uint64_t waits = over[i].waits[seat], idle = over[i].idle[seat];
             if (waits != 0 && gang->seats[seat].member != waits)
                 sim_violated(world.sim, 23, "who waits for others loses its place to them");
