@@ -178,6 +178,7 @@ enum err peers_lease(struct peers_lane *lane, uint64_t member, const struct tick
         lane->place = *place;
         lane->member = member;
         lane->cancelled = false;
+        atomic_store(&lane->kept_bytes, 0);
     }
     unlock_changed(peers);
     return err;
@@ -303,6 +304,7 @@ static enum err give_named(struct peers_lane *lane, const struct task *task,
     thread_lock(&peers->mutex);
     enum err err = outbox_give(peers->outbox, task->ticket.attempt, name, copy, digest);
     note_kept_locked(peers);
+    atomic_store(&lane->kept_bytes, outbox_bytes(peers->outbox));
     thread_unlock(&peers->mutex);
     peers_serve_answers(peers);
     return err;
@@ -469,6 +471,11 @@ uint64_t peers_blamed(const struct peers_lane *lane)
 uint64_t peers_bytes(const struct peers_lane *lane)
 {
     return atomic_load(&lane->taken_bytes);
+}
+
+uint64_t peers_lane_kept_bytes(const struct peers_lane *lane)
+{
+    return atomic_load(&lane->kept_bytes);
 }
 
 uint64_t peers_kept_bytes(const struct peers *peers)

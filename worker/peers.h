@@ -94,6 +94,8 @@ void peers_cancel(struct peers_lane *lane);
 /* Payload bytes of values taken so far, and of those that are kept for others now. */
 uint64_t peers_bytes(const struct peers_lane *lane);
 uint64_t peers_kept_bytes(const struct peers *peers);
+/* Those that were kept when the lane gave the last value of its lease, which may be over since. */
+uint64_t peers_lane_kept_bytes(const struct peers_lane *lane);
 /* S7: attempts of the leases in which a lane waits for others' values, and how many these are. */
 uint32_t peers_waits(struct peers *peers, uint64_t ret_attempts[static WIRE_LEASES_MAX]);
 

@@ -32,7 +32,7 @@ struct peers_lane {
     uint64_t member;
     bool cancelled;
 
-    _Atomic uint64_t taken_bytes, blamed;
+    _Atomic uint64_t taken_bytes, kept_bytes, blamed;
 
     struct digest_fast digest; /* this and the rest: the thread's */
     struct boundary_sums sums;

@@ -3,15 +3,12 @@
 #include "worker/program/simulate.h"
 #include "worker/trace.h"
 
-static uint64_t taken_bytes(const struct worker_lane *lane)
-{
-    struct peers *peers = lane->worker->peers;
-    return peers != NULL ? peers_bytes(peers_lane(peers, lane->number)) : 0;
-}
-
 void worker_meter_begin(struct worker_lane *lane)
 {
-    lane->meter = (struct worker_meter){.peer_bytes_before = taken_bytes(lane)};
+    struct peers *peers = lane->worker->peers;
+    lane->meter = (struct worker_meter){0};
+    if (peers != NULL)
+        lane->meter.peer_bytes_before = peers_bytes(peers_lane(peers, lane->number));
 }
 
 void worker_meter_end(struct worker_lane *lane)
@@ -97,8 +94,9 @@ struct place_cost worker_meter_cost(struct worker_lane *lane)
         worker->metered_ns = meter->last_ns;
     }
     if (worker->peers != NULL) {
-        cost.peer_bytes = taken_bytes(lane) - meter->peer_bytes_before;
-        cost.host_bytes += peers_kept_bytes(worker->peers);
+        const struct peers_lane *peers = peers_lane(worker->peers, lane->number);
+        cost.peer_bytes = peers_bytes(peers) - meter->peer_bytes_before;
+        cost.host_bytes += peers_lane_kept_bytes(peers);
     }
     return cost;
 }

@@ -26,14 +26,10 @@ enum err worker_places_open(struct worker *worker)
     const struct worker_config *config = worker->config;
     if (!spec_mesh_is_shared(&worker->run.spec.mesh))
         return ERR_OK;
-    if (config->address == NULL) {
-        log_warning(
-            config->logger, "this worker gets no place",
-            log_text("why",
-                     "workers of the run share tickets, and no other worker can reach this one"),
-            log_text("next", "set --address"));
-        return ERR_OK;
-    }
+    if (config->address == NULL)
+        return reason_set(&worker->failure, ERR_INVALID,
+                          "workers of this run share tickets, and no other worker can reach this "
+                          "one: set --address");
     const struct peers_options options = {.loop = worker->loop,
                                           .identity = config->identity,
                                           .address = config->address,

@@ -5,7 +5,7 @@
 
 #include "worker/worker_core.h"
 
-/* Listens, when the run has stages. Without an address it logs what that means. The errors of
+/* Listens, when workers of the run share tickets. ERR_INVALID: without an address; and the errors of
  * peers_new(). */
 enum err worker_places_open(struct worker *worker) MUST_USE;
 /* Before each join: the certificate may be another one. ERR_UNTRUSTED: others could not ask this

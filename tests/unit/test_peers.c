@@ -194,6 +194,7 @@ static void both_orders(struct peers_fixture *f)
     assert_int_equal(peers_kept_bytes(f->peers[GIVES]), 2 * VALUE_BYTES);
     peers_keep(f->peers[GIVES], NULL, 0);
     assert_int_equal(peers_kept_bytes(f->peers[GIVES]), 0);
+    assert_int_equal(peers_lane_kept_bytes(lane_of(f, GIVES)), 2 * VALUE_BYTES);
     assert_int_equal(tally_of(&f->tally, UNREACHABLE), 0);
 }
 
