@@ -5,6 +5,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+enum { ROWS_OF_CELL = 8 }; /* of a unit with a microbatch, at most */
+
+static uint32_t quotient_up(uint32_t number, uint32_t divisor)
+{
+    return number / divisor + (number % divisor > 0);
+}
+
 uint32_t pipeline_microbatches(uint32_t slots, uint32_t of_slot)
 {
     uint64_t microbatches = (uint64_t)slots * of_slot;
@@ -53,13 +60,21 @@ static enum err judge_runs(const struct schedule_shape *shape, struct reason *re
 /* Rows of the finished program, about: acts, and as many around them. */
 static enum err judge_rows(const struct schedule_shape *shape, struct reason *reason)
 {
-    uint64_t cells = (uint64_t)shape->units * shape->microbatches;
-    if (shape->microbatches <= PROGRAM_MICROBATCHES_MAX && 8 * cells <= PROGRAM_ROWS_MAX)
+    uint32_t most = PROGRAM_ROWS_MAX / ROWS_OF_CELL / shape->units;
+    most = most < PROGRAM_MICROBATCHES_MAX ? most : PROGRAM_MICROBATCHES_MAX;
+    uint32_t of_slot = shape->microbatches / shape->slots;
+    if (shape->microbatches <= most)
         return ERR_OK;
+    if (of_slot <= most)
+        return reason_set(reason, ERR_INVALID,
+                          "%u units with %u microbatches in a node are more than a program of %u "
+                          "rows holds; nodes of %u slots (train.node_slots) would do",
+                          shape->units, shape->microbatches, PROGRAM_ROWS_MAX,
+                          UINT32_C(1) << tree_level(most / of_slot / 2 + 1));
     return reason_set(reason, ERR_INVALID,
-                      "%u units with %u microbatches in a node are more than a program of %u rows "
-                      "holds; smaller nodes or larger microbatches would do",
-                      shape->units, shape->microbatches, PROGRAM_ROWS_MAX);
+                      "%u units with %u microbatches in a slot are more than a program of %u rows "
+                      "holds; train.microbatch %u times as large would do",
+                      shape->units, of_slot, PROGRAM_ROWS_MAX, quotient_up(of_slot, most));
 }
 
 /* As many as that or more, of which each place and each slot of the node has equally many. */
@@ -101,11 +116,6 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
                           shape->slots, plural(shape->slots),
                           UINT32_C(1) << (level > 0 ? level : 1));
     return ERR_OK;
-}
-
-static uint32_t quotient_up(uint32_t number, uint32_t divisor)
-{
-    return (number + divisor - 1) / divisor;
 }
 
 bool pipeline_waits(const struct schedule_shape *shape, const struct spec *spec,

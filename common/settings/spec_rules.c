@@ -215,7 +215,7 @@ static enum err check_nodes(struct draft *draft)
         if (train->precision == SPEC_BF16)
             return COMPLAIN(draft, "train.node_slots", "train.precision",
                             "train.node_slots must be set with bf16: where sums are rounded is "
-                            "part of the run");
+                            "part of the run; 1 would do");
         return ERR_OK;
     }
     if (!is_power_of_two(train->node_slots))

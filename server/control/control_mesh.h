@@ -12,6 +12,7 @@ struct control_mesh {
     bool *
         boundary_pieces; /* by boundary: each rank has its own pieces of what passes; NULL likewise */
     bool ring;           /* the last place and the first hand each other values */
+    uint32_t node_slots_max; /* larger nodes of a chosen length have no program; 0: all have */
 };
 
 /* ERR_INVALID: there is no such mesh of the model; ERR_NOMEM. */

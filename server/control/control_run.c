@@ -54,6 +54,7 @@ static void fill_settings(struct control_run *run)
         .ssp = spec->consistency.kind == SPEC_SSP,
         .window = spec->consistency.window,
         .node_slots = lossy && node_slots == 0 ? 1 : node_slots,
+        .chosen_slots_max = run->mesh.node_slots_max,
         .audit = spec->train.audit,
         .audit_rewind = spec->train.audit_rewind,
         .numerics_any = spec->numerics == SPEC_ANY,

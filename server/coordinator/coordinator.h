@@ -108,10 +108,11 @@ struct coordinator_run {
     uint32_t delay;  /* a ticket of step t is computed on version max(0, t - delay), with ssp on one
                         from there to t: so many steps behind the oldest are open as well */
     uint32_t node_slots; /* fixed length of a lease's run of slots; 0: the coordinator chooses */
-    double audit;        /* share of tickets that a second worker computes as well (audits.h) */
-    bool audit_rewind;   /* what a convicted worker brought is undone (audit_rewind.h) */
-    bool numerics_any;   /* any fingerprint may join */
-    bool data_served;    /* workers without a copy of the data may join */
+    uint32_t chosen_slots_max; /* then at most so many; 0: any number */
+    double audit;      /* share of tickets that a second worker computes as well (audits.h) */
+    bool audit_rewind; /* what a convicted worker brought is undone (audit_rewind.h) */
+    bool numerics_any; /* any fingerprint may join */
+    bool data_served;  /* workers without a copy of the data may join */
     uint8_t data_digest[WIRE_DIGEST_BYTES];
     uint32_t validate_every;     /* versions; 0: never */
     uint64_t validation_samples; /* held out; 0: never */

@@ -107,6 +107,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
         .newest = run->settings.ssp,
         .pieces = piece_count(&run->settings),
         .node_slots = run->settings.node_slots,
+        .chosen_max = run->settings.chosen_slots_max,
         .leases_max = COORDINATOR_MEMBERS_MAX * COORDINATOR_LEASES_MAX,
         .shared = shared,
         .lease_ms = settings->lease_ms,

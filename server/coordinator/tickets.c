@@ -239,7 +239,7 @@ static bool one_version(const struct tickets *tickets, const struct lease *lease
 }
 
 /* One worker's share of the step's free slots, and at most about a second of work, because that is
- * lost with the worker. Each of its devices has something to do. */
+ * lost with the worker. Each of its devices has something to do. Within what the run admits. */
 static uint32_t chosen_max(const struct tickets *tickets, const struct work *work,
                            const struct tickets_worker *worker)
 {
@@ -247,7 +247,9 @@ static uint32_t chosen_max(const struct tickets *tickets, const struct work *wor
     double usual_ms = tickets->train_usual_ms;
     double most = usual_ms > 0 ? CHOSEN_MS_MAX / usual_ms : CHOSEN_UNKNOWN;
     uint32_t slots = most < share ? (uint32_t)most : share;
-    return slots > worker->devices ? slots : worker->devices;
+    uint32_t bound = tickets->settings.chosen_max;
+    slots = slots > worker->devices ? slots : worker->devices;
+    return bound > 0 && slots > bound ? bound : slots;
 }
 
 /* The largest aligned run from the lowest free slot on that is free, of one version, and within

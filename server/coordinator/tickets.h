@@ -50,6 +50,7 @@ struct tickets_settings {
     bool newest;              /* ssp: a slot's version is the newest when it is first granted */
     uint32_t pieces;          /* of a validation */
     uint32_t node_slots;      /* a power of two: always this run of slots; 0: chosen */
+    uint32_t chosen_max;      /* then at most so many; 0: any number */
     uint32_t leases_max;      /* at a time */
     bool shared;              /* leases are several members', whose work ends when theirs lapses */
     uint64_t attempts_first;  /* attempts are numbered from here on */

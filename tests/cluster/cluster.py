@@ -232,8 +232,9 @@ class MemoryLimit:
             return [*words, "--memory", self.limit]
         return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{self.folder}/cgroup.procs", *words]
 
-    def said(self):
-        return "by --memory: no control groups here" if self.folder is None else "by control groups"
+    def lacks(self):
+        """Why only the worker's own ledger refuses, if that is so."""
+        return "SKIP no control groups here: held with --memory" if self.folder is None else None
 
     def release(self):
         """Its process has ended."""

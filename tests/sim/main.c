@@ -176,9 +176,11 @@ static unsigned watch(struct shared *shared, const pid_t *jobs, unsigned count)
         found++;
         shared->stop = true;
         if (WIFSIGNALED(status))
-            printf("seed %llu event %llu: invariant 7: a check failed (signal %d)\n",
+            printf("seed %llu event %llu: %s (signal %d)\n",
                    (unsigned long long)shared->jobs[job].seed,
-                   (unsigned long long)shared->jobs[job].event, WTERMSIG(status));
+                   (unsigned long long)shared->jobs[job].event,
+                   WTERMSIG(status) == SIGKILL ? "killed" : "invariant 7: a check failed",
+                   WTERMSIG(status));
     }
     return found;
 }

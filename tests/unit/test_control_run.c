@@ -117,6 +117,28 @@ TEST_F(members_of_a_place_share_what_is_large_enough, plan)
     }
 }
 
+/* 63 units with 512 microbatches a slot: eight rows each, of which a program has at most 2^20. */
+TEST_F(nodes_that_the_coordinator_chooses_have_a_program, plan)
+{
+    static const char deep[] =
+        "model: {kind: gpt, layers: 61, heads: 1, width: 8, context: 8, vocabulary: 256}\n"
+        "data: {kind: text, path: LICENSE}\n"
+        "train: {slots: 16, slot_samples: 512, microbatch: 1%s}\nmesh: {stage: 2}\n";
+    static const struct {
+        const char *more;
+        uint32_t most;
+    } rows[] = {{"", 4}, {", node_slots: 2", 0}};
+    char text[sizeof deep + 32];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        control_plan_release(&f->plan);
+        snprintf(text, sizeof text, deep, rows[i].more);
+        f->request.spec = text;
+        assert_int_equal(plan(f), ERR_OK);
+        assert_int_equal(f->plan.run->settings.chosen_slots_max, rows[i].most);
+    }
+    f->request.spec = "";
+}
+
 TEST_F(a_mesh_whose_values_no_message_holds_is_no_run, plan)
 {
     f->request.spec = "model: {kind: mlp, layers: [2, 600000, 3]}\ndata: {kind: spiral}\n"

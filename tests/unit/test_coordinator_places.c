@@ -202,22 +202,40 @@ TEST_F(s3_a_committed_step_ends_its_leases, places, .c.steps = 4, .c.whole_steps
     assert_int_equal(answer(&f->c, f->m[0]).ticket.step, 1);
 }
 
-TEST_F(a_faster_copy_ends_the_first_lease, places, .c.steps = 4, .c.whole_steps = true)
+/* The lease of members 0 and 1 is overdue; that of 2 and 3 is its copy. */
+static void lease_twice(struct places_fixture *f, struct acquire_reply first[PLACES],
+                        struct acquire_reply copy[PLACES])
 {
-    struct acquire_reply first[PLACES], copy[PLACES];
-    uint64_t attempt;
     lease(f, 0, 1, first);
     f->c.now_ms += LEASE_MS - 1;
     for (uint32_t i = 0; i < JOINED; i++)
         assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i]), ERR_OK);
-    f->c.now_ms += 1; /* overdue */
+    f->c.now_ms += 1;
     lease(f, 2, 3, copy);
     assert_int_equal(copy[0].ticket.node.index, first[0].ticket.node.index);
     assert_int_not_equal(copy[0].ticket.attempt, first[0].ticket.attempt);
+}
+
+TEST_F(a_faster_copy_ends_the_first_lease, places, .c.steps = 4, .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    uint64_t attempt;
+    lease_twice(f, first, copy);
     done(f, 2, &copy[0], ERR_OK);
     done(f, 3, &copy[1], ERR_OK);
     assert_true(hears(f, 0, first[0].ticket.attempt) && hears(f, 1, first[0].ticket.attempt));
     assert_false(has_lease(f, 0, &attempt));
+}
+
+TEST_F(a_first_lease_that_is_over_ends_its_copy, places, .c.steps = 4, .c.whole_steps = true)
+{
+    struct acquire_reply first[PLACES], copy[PLACES];
+    uint64_t attempt;
+    lease_twice(f, first, copy);
+    done(f, 0, &first[0], ERR_OK);
+    done(f, 1, &first[1], ERR_OK);
+    assert_true(hears(f, 2, copy[0].ticket.attempt) && hears(f, 3, copy[0].ticket.attempt));
+    assert_false(has_lease(f, 2, &attempt));
 }
 
 /* ---- several leases of a member (S9) ---- */

@@ -329,7 +329,9 @@ TEST(a_shape_without_a_program_is_refused_with_one_that_has_one)
         {{SCHEDULE_CHIMERA, 3, 1, 8, 8, 2}, "an even number of stages, not 3; 4 would do"},
         {{SCHEDULE_CHIMERA, 4, 1, 8, 8, 1}, "a node of 1 slot has no halves; nodes of 2 slots "},
         {{SCHEDULE_CHIMERA, 4, 1, 8, 12, 6}, "a node of 6 slots has no halves; nodes of 8 slots "},
-        {{SCHEDULE_GPIPE, 4, 1, 4096, 4096, 1}, "smaller nodes or larger microbatches would do"},
+        {{SCHEDULE_GPIPE, 4, 1, 4096, 4096, 1}, "train.microbatch 128 times as large would do"},
+        {{SCHEDULE_GPIPE, 4, 1, 8, 65536, 16}, "nodes of 4 slots (train.node_slots) would do"},
+        {{SCHEDULE_GPIPE, 4, 1, 8, 4 * 16385, 4}, "train.microbatch 2 times as large would do"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct reason reason = {.text = ""};
@@ -350,7 +352,7 @@ TEST(more_microbatches_than_32_bits_hold_are_too_many)
         struct schedule_shape shape = pipeline_shape(&spec, 8, 65536);
         struct reason reason = {.text = ""};
         assert_int_equal(schedule_judge(&shape, &reason), ERR_INVALID);
-        assert_non_null(strstr(reason.text, "smaller nodes or larger microbatches would do"));
+        assert_non_null(strstr(reason.text, "train.microbatch 4 times as large would do"));
     }
 }
 

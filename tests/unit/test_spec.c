@@ -309,7 +309,8 @@ TEST(every_refusal_of_a_setting_names_it)
         {"train: {slots: 6, node_slots: 8}",
          "train.node_slots (8) must be at most train.slots (6)"},
         {"train: {precision: bf16, node_slots: 0}",
-         "train.node_slots must be set with bf16: where sums are rounded is part of the run"},
+         "train.node_slots must be set with bf16: where sums are rounded is part of the run; 1 "
+         "would do"},
         {"activations: {offload: true}\ntrain: {recompute: all}",
          "activations are offloaded or computed again, not both: train.recompute: false would do"},
         {"activations: {offload: true}\nconsistency: {kind: local}",

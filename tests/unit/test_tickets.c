@@ -122,6 +122,13 @@ TEST_F(runs_of_slots_leave_every_worker_its_share, tickets, .slots = 16)
     expect_node(grant(&f->tickets, 0, 3, 3), 0, 12);
 }
 
+TEST_F(a_run_is_as_long_as_its_program_can_be, tickets, .slots = 16)
+{
+    f->tickets.settings.chosen_max = 4;
+    expect_node(grant(&f->tickets, 0, 1, 1), 2, 0);
+    expect_node(grant_to(&f->tickets, 0, &(struct tickets_worker){2, 8, 8}), 2, 1);
+}
+
 /* A worker of four devices and one of two: by devices, and something for each. */
 TEST_F(devices_share_what_is_free, tickets, .slots = 16)
 {
