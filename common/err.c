@@ -1,6 +1,8 @@
 /* Names, texts and reactions of ERR_TABLE; the sentence of a reason. */
 #include "common/err.h"
 
+#include "common/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 
@@ -75,6 +77,7 @@ enum err reason_set(struct reason *reason, enum err err, const char *format, ...
         va_start(arguments, format);
         vsnprintf(reason->text, sizeof reason->text, format, arguments);
         va_end(arguments);
+        utf8_make_plain(reason->text); /* names of others, and what was cut inside a character */
     }
     return err;
 }

@@ -91,7 +91,8 @@ static inline const char *plural(uint64_t count)
 struct reason {
     char text[512];
 };
-/* Fills `reason` (may be NULL) and returns `err`: `return reason_set(reason, ERR_INVALID, "…");` */
+/* Fills `reason` (may be NULL) and returns `err`: `return reason_set(reason, ERR_INVALID, "…");`. A question
+ * mark stands for each byte of what may not be shown inside a line (utf8_make_plain()). */
 enum err reason_set(struct reason *reason, enum err err, const char *format, ...) PRINTF_LIKE(3, 4);
 /* What people read: the reason where there is one, else the error's own words, which are
  * general. */

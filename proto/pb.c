@@ -88,6 +88,15 @@ static size_t allowed_length(struct slice text, struct pb_words words)
     return strchr(words.without, c) == NULL ? utf8_plain_length(text) : 0;
 }
 
+/* How many bytes of the text come before a character that is not allowed. */
+static size_t allowed_bytes(const char *text, size_t bytes, struct pb_words words)
+{
+    size_t at = 0, length = 1;
+    for (; at < bytes && length > 0; at += length)
+        length = allowed_length((struct slice){(const uint8_t *)text + at, bytes - at}, words);
+    return at;
+}
+
 enum err pb_text(const char *text, size_t bytes_max, struct pb_words words, struct pb_label label,
                  const char **ret_text, struct reason *reason)
 {
@@ -95,16 +104,44 @@ enum err pb_text(const char *text, size_t bytes_max, struct pb_words words, stru
     if (bytes > bytes_max)
         return reason_set(reason, ERR_MALFORMED, "%s%s has %zu bytes, at most %zu are allowed",
                           label.prefix, label.field, bytes, bytes_max);
-    for (size_t i = 0; i < bytes;) {
-        size_t length = allowed_length((struct slice){(const uint8_t *)text + i, bytes - i}, words);
-        if (length == 0)
-            return reason_set(reason, ERR_MALFORMED,
-                              "%s%s has a character at byte %zu that is not allowed", label.prefix,
-                              label.field, i);
-        i += length;
-    }
+    size_t allowed = allowed_bytes(text, bytes, words);
+    if (allowed < bytes)
+        return reason_set(reason, ERR_MALFORMED,
+                          "%s%s has a character at byte %zu that is not allowed", label.prefix,
+                          label.field, allowed);
     *ret_text = text;
     return ERR_OK;
+}
+
+/* `ret_said` has bytes_max + 1. */
+static void replace_others(const char *text, size_t bytes, size_t bytes_max, struct pb_words words,
+                           char *ret_said)
+{
+    size_t said = 0;
+    for (size_t at = 0; at < bytes;) {
+        size_t length =
+            allowed_length((struct slice){(const uint8_t *)text + at, bytes - at}, words);
+        size_t whole = length > 0 ? length : 1;
+        if (said + whole > bytes_max)
+            break;
+        memcpy(ret_said + said, length > 0 ? text + at : "?", whole);
+        said += whole;
+        at += whole;
+    }
+    ret_said[said] = 0;
+}
+
+char *pb_said(const char *text, size_t bytes_max, struct pb_words words, struct arena *arena)
+{
+    char *plain = pb_string(text);
+    size_t bytes = strlen(plain);
+    if (bytes <= bytes_max && allowed_bytes(plain, bytes, words) == bytes)
+        return plain;
+    size_t room = bytes < bytes_max ? bytes : bytes_max;
+    char *said = arena_take(arena, room + 1);
+    if (said != NULL)
+        replace_others(plain, bytes, room, words, said);
+    return said;
 }
 
 enum err pb_name(const char *text, struct pb_words words, struct pb_label label, char *ret_name,

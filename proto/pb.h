@@ -54,6 +54,11 @@ enum err pb_text(const char *text, size_t bytes_max, struct pb_words words, stru
 /* The same into a fixed array of `ret_bytes`. */
 enum err pb_name(const char *text, struct pb_words words, struct pb_label label, char *ret_name,
                  size_t ret_bytes, struct reason *reason) MUST_USE;
+/* The text as pb_text() takes it: a question mark stands for each byte of what it may not have, and it
+ * is cut between two characters. Itself, where nothing is to be changed; else in `arena`. NULL: no
+ * memory. */
+char *pb_said(const char *text, size_t bytes_max, struct pb_words words,
+              struct arena *arena) MUST_USE;
 /* Exactly WIRE_DIGEST_BYTES, or zeros for an empty field. */
 enum err pb_digest(const ProtobufCBinaryData *data, struct pb_label label,
                    uint8_t ret_digest[static WIRE_DIGEST_BYTES], struct reason *reason) MUST_USE;

@@ -8,6 +8,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+static const struct pb_words of_texts = {.lines = true, .without = ""};
+static const struct pb_words of_lines = {.without = "\"\\"};
+static const struct pb_words of_words = {.without = "\"\\ ="};
+
 /* ---- encode ---- */
 
 /* put_NAME: `theirs` from `ours`; what `theirs` points to lies in `arena`, or is ours. */
@@ -54,7 +58,12 @@
 #define CHOICE(field, min, max) theirs->field = (__typeof__(theirs->field))ours->field;
 #define CODE(field) theirs->field = ours->field;
 #define TEXT(field, bytes_max) theirs->field = pb_string(ours->field);
-#define LINE(field, bytes_max) TEXT(field, bytes_max)
+#define PUT_SAID(field, bytes_max, words)                                                          \
+    theirs->field = pb_said(ours->field, bytes_max, words, arena);                                 \
+    if (theirs->field == NULL)                                                                     \
+        return ERR_NOMEM;
+#define SAID(field, bytes_max) PUT_SAID(field, bytes_max, of_texts)
+#define SAID_LINE(field, bytes_max) PUT_SAID(field, bytes_max, of_lines)
 #define NAME(field) theirs->field = pb_string(ours->field);
 #define WORD(field) NAME(field)
 #define DIGEST(field) theirs->field = pb_bytes(ours->field, WIRE_DIGEST_BYTES);
@@ -102,6 +111,7 @@
 
 #undef UNCONST
 #undef PUT_NEW
+#undef PUT_SAID
 #undef PUT_CASE
 
 /* ---- what no single field can tell ---- */
@@ -163,10 +173,6 @@ static enum err rows_ascend(const struct push_entry *ours, struct reason *reason
         return ERR_OK;                                                                             \
     }
 
-static const struct pb_words of_texts = {.lines = true, .without = ""};
-static const struct pb_words of_lines = {.without = "\"\\"};
-static const struct pb_words of_words = {.without = "\"\\ ="};
-
 #define LABEL(field) ((struct pb_label){prefix, #field})
 #define GET(field) ours->field = theirs->field;
 #define GET_IN(field, max)                                                                         \
@@ -197,7 +203,8 @@ static const struct pb_words of_words = {.without = "\"\\ ="};
     ours->field = (__typeof__(ours->field))theirs->field;
 #define CODE(field) TRY(pb_code(theirs->field, LABEL(field), &ours->field, reason));
 #define TEXT(field, bytes_max) GET_TEXT(field, bytes_max, of_texts)
-#define LINE(field, bytes_max) GET_TEXT(field, bytes_max, of_lines)
+#define SAID(field, bytes_max) TEXT(field, bytes_max)
+#define SAID_LINE(field, bytes_max) GET_TEXT(field, bytes_max, of_lines)
 #define NAME(field) GET_NAME(field, of_lines)
 #define WORD(field) GET_NAME(field, of_words)
 #define DIGEST(field) TRY(pb_digest(&theirs->field, LABEL(field), ours->field, reason));

@@ -85,6 +85,7 @@ struct gang *gangs_add(struct gangs *gangs, const struct lease *lease, uint64_t 
         gangs->tries += i % gangs->ranks == 0 ? 1 : 0;
         gang->seats[i] = (struct gang_seat){.tries = 1, .try_number = gangs->tries};
     }
+    gangs->empty_count += gangs->seats;
     insert(gangs, gang);
     id_table_add(&gangs->by_attempt, lease->attempt, gang);
     return gang;
@@ -94,6 +95,7 @@ void gangs_remove(struct gangs *gangs, struct gang *gang)
 {
     take_out(gangs, gang);
     gangs->late_count -= gang->late ? 1 : 0;
+    gangs->empty_count -= gang->empty_count;
     gangs->numbers++; /* its end is a change, newer than all before */
     id_table_take(&gangs->by_attempt, gang->ticket.attempt);
     free(gang);
@@ -121,17 +123,19 @@ void gangs_seat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_
     seat->member = member;
     seat->since_ms = now_ms;
     gang->empty_count--;
+    gangs->empty_count--;
     gang->number = ++gangs->numbers;
 }
 
-static void unseat(uint64_t now_ms, uint64_t try_number, struct gang *gang, struct gang_seat *seat)
+static void unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, struct gang_seat *seat)
 {
     seat->tries++;
-    seat->try_number = try_number;
+    seat->try_number = gangs->tries;
     if (seat->member == 0)
         return;
     gang->done_count -= seat->done ? 1 : 0;
     gang->empty_count++;
+    gangs->empty_count++;
     seat->member = 0;
     seat->since_ms = now_ms;
     seat->done = false;
@@ -151,7 +155,7 @@ bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint6
     for (uint32_t rank = 0; rank < gangs->ranks; rank++) {
         if (place[rank].member != 0 && place[rank].member != member)
             ret_left->members[ret_left->count++] = place[rank].member;
-        unseat(now_ms, gangs->tries, gang, &place[rank]);
+        unseat(gangs, now_ms, gang, &place[rank]);
     }
     gang->number = ++gangs->numbers;
     return true;
@@ -169,18 +173,10 @@ bool gangs_done(struct gang *gang, uint32_t number, uint64_t member)
 
 struct gang *gangs_oldest_empty(const struct gangs *gangs)
 {
-    for (uint32_t i = 0; i < gangs->count; i++)
+    for (uint32_t i = 0; gangs->empty_count > 0; i++)
         if (gangs->list[i]->empty_count > 0)
             return gangs->list[i];
     return NULL;
-}
-
-uint32_t gangs_empty_count(const struct gangs *gangs)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < gangs->count; i++)
-        count += gangs->list[i]->empty_count;
-    return count;
 }
 
 static void check_gang(const struct gangs *gangs, const struct gang *gang)
@@ -204,11 +200,12 @@ static void check_gang(const struct gangs *gangs, const struct gang *gang)
 
 void gangs_check(const struct gangs *gangs)
 {
-    uint32_t late = 0;
+    uint32_t late = 0, empty = 0;
     for (uint32_t i = 0; i < gangs->count; i++) {
         check_gang(gangs, gangs->list[i]);
         late += gangs->list[i]->late ? 1 : 0;
+        empty += gangs->list[i]->empty_count;
         check(i == 0 || !gangs_is_older(gangs->list[i], gangs->list[i - 1])); /* 1 */
     }
-    check(late == gangs->late_count);
+    check(late == gangs->late_count && empty == gangs->empty_count); /* 3 */
 }

@@ -11,7 +11,7 @@
  *    lease (S1);
  *  2 an empty seat is not done (S4); empty_count and done_count count them; somebody is there; the
  *    seats of a place have one try, and no other place has that one;
- *  3 who is late is an audit's copy, and late_count counts them. */
+ *  3 who is late is an audit's copy; late_count counts them, empty_count the empty seats of all. */
 #ifndef ROOST_SERVER_COORDINATOR_GANGS_H
 #define ROOST_SERVER_COORDINATOR_GANGS_H
 
@@ -50,7 +50,8 @@ struct gangs {
     uint32_t ranks; /* seats of a place */
     uint32_t count, count_max;
     uint32_t late_count;
-    struct gang **list; /* the oldest first */
+    uint32_t empty_count; /* seats of all */
+    struct gang **list;   /* the oldest first */
     struct id_table by_attempt;
     uint64_t ids, numbers, tries; /* the newest */
 };
@@ -83,8 +84,6 @@ bool gangs_done(struct gang *gang, uint32_t seat, uint64_t member);
 bool gangs_is_older(const struct gang *a, const struct gang *b);
 /* The oldest with an empty seat; NULL: there is none. */
 struct gang *gangs_oldest_empty(const struct gangs *gangs);
-/* All empty seats. */
-uint32_t gangs_empty_count(const struct gangs *gangs);
 
 void gangs_check(const struct gangs *gangs); /* walks over all */
 

@@ -114,8 +114,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     suspects_joined(&coordinator->members, member);
     member->secret = proof_member(&coordinator->key, coordinator->run.settings.run, member->id);
     if (coordinator->run.gangs.seats > 0)
-        member->small =
-            members_small(&coordinator->members, &member->own, coordinator->run.gangs.ranks);
+        members_note_small(&coordinator->members, member, coordinator->run.gangs.ranks);
     adopt_fingerprint(coordinator, request);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     *ret_reply = (struct join_reply){

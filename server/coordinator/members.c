@@ -183,6 +183,7 @@ static void take_out(struct members *members, struct member *take_member)
     take_due(members, take_member);
     members->count--;
     members->devices -= take_member->devices;
+    members->small_count -= take_member->small != 0 ? 1 : 0;
     memmove(&members->list[place], &members->list[place + 1],
             (members->count - place) * sizeof *members->list);
     free(take_member);
@@ -359,26 +360,20 @@ bool members_killed_before(const struct members *members, const struct opinion *
     return false;
 }
 
-uint64_t members_small(const struct members *members, const struct opinion *opinion, uint32_t ranks)
+void members_note_small(struct members *members, struct member *member, uint32_t ranks)
 {
     uint64_t once = 0, twice = 0;
     for (uint32_t i = 0; i < members->past_count; i++) {
         const struct member *past = &members->past[i];
-        if (!past->killed || !members_one_opinion(members, &past->own, opinion))
+        if (!past->killed || !members_one_opinion(members, &past->own, &member->own))
             continue;
         uint64_t stage = UINT64_C(1) << past->seat / ranks;
         twice |= once & stage;
         once |= stage;
     }
-    return twice;
-}
-
-bool members_any_small(const struct members *members)
-{
-    for (uint32_t i = 0; i < members->count; i++)
-        if (members->list[i]->small != 0)
-            return true;
-    return false;
+    check(member->small == 0);
+    member->small = twice;
+    members->small_count += twice != 0 ? 1 : 0;
 }
 
 void members_forget_killed(struct members *members)
@@ -387,6 +382,7 @@ void members_forget_killed(struct members *members)
         members->past[i].killed = false;
     for (uint32_t i = 0; i < members->count; i++)
         members->list[i]->small = 0;
+    members->small_count = 0;
 }
 
 static void remember(struct members *members, const struct member *member, enum member_state state,

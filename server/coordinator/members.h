@@ -97,6 +97,7 @@ struct members {
     uint32_t serial;
     uint32_t count;
     uint32_t devices;     /* of all */
+    uint32_t small_count; /* who is too small for a stage */
     struct member **list; /* ascending ids */
     struct member **due;  /* a heap by due_ms */
     uint32_t past_count;
@@ -160,11 +161,9 @@ bool members_one_opinion(const struct members *members, const struct opinion *a,
 bool members_two_opinions_beside(const struct members *members, const struct member *member);
 /* Whether a former member with that opinion, which is still known, was killed. */
 bool members_killed_before(const struct members *members, const struct opinion *opinion);
-/* Stages in which former members with that opinion were killed twice, a bit each; a place has so many
- * ranks. */
-uint64_t members_small(const struct members *members, const struct opinion *opinion,
-                       uint32_t ranks);
-bool members_any_small(const struct members *members);
+/* The member is too small for stages in which former members with its opinion were killed twice; a
+ * place has so many ranks. */
+void members_note_small(struct members *members, struct member *member, uint32_t ranks);
 /* Nobody is too small for a stage, until it was killed there twice again. */
 void members_forget_killed(struct members *members);
 /* The member is gone; `state` is not JOINED. */

@@ -118,7 +118,8 @@ static void add_idle(const struct coordinator *coordinator, const struct audit *
 {
     const struct members *members = &coordinator->members;
     for (uint32_t count = 0; count < leases; count++)
-        for (const struct member *member = members_first_parked(members); member != NULL;
+        for (const struct member *member = members_first_parked(members);
+             member != NULL && !seating_is_full(seating);
              member = members_next_parked(members, member))
             if (may_compute(member) && count_leases(&coordinator->run, member) == count &&
                 (audit == NULL || audits_may_sit(coordinator, audit, member)))
@@ -527,7 +528,7 @@ static void forget_failures(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     uint32_t pairs = run->unreachable.apart_count;
-    bool small = members_any_small(&coordinator->members);
+    bool small = coordinator->members.small_count > 0;
     if ((pairs == 0 && !small) || has_order(coordinator))
         return;
     if (small)
@@ -587,7 +588,7 @@ void places_grant(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct gangs *gangs = &coordinator->run.gangs;
     forget_failures(coordinator);
-    for (uint32_t i = 0; i < gangs->count; i++)
+    for (uint32_t i = 0; i < gangs->count && gangs->empty_count > 0; i++)
         if (gangs->list[i]->empty_count > 0)
             fill(coordinator, now_ms, gangs->list[i]);
     while (gangs_oldest_empty(gangs) == NULL &&

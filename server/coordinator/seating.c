@@ -3,9 +3,14 @@
 
 enum { PRICES = 4, NEVER = PRICES };
 
+bool seating_is_full(const struct seating *seating)
+{
+    return seating->count == SEATING_CANDIDATES_MAX;
+}
+
 void seating_add(struct seating *seating, const struct candidate *candidate)
 {
-    if (seating->count < SEATING_CANDIDATES_MAX)
+    if (!seating_is_full(seating))
         seating->candidates[seating->count++] = *candidate;
 }
 

@@ -38,6 +38,7 @@ struct seating {
 };
 
 /* Beyond SEATING_CANDIDATES_MAX nobody more is considered. */
+bool seating_is_full(const struct seating *seating);
 void seating_add(struct seating *seating, const struct candidate *candidate);
 /* Whether who is too small for these stages is so for the seat's. */
 bool seating_too_small(const struct seating *seating, uint32_t seat, uint64_t small);

@@ -1,14 +1,15 @@
 /* What a ticket costs the coordinator's core, by how many workers there are:
  *
- *   bench_coordinator [STEPS [SLOTS_A_MEMBER]]
+ *   bench_coordinator [STEPS [SLOTS_A_MEMBER [STAGES]]]
  *
- * One server with one chunk; each step has SLOTS_A_MEMBER slots for each member, one to a ticket.
+ * One server with one chunk; each step has SLOTS_A_MEMBER slots for each member, one to a ticket. With
+ * STAGES, each ticket has so many places, one to a member, and a step so many times fewer slots.
  * All members ask, each completes what it is given in the order in which tickets were granted and
  * asks again, so that at the end of a step all questions but one are parked. Each sends a heartbeat
  * a second of the run's own time; a step takes a second of it. Nothing is encoded, sent or stored:
  * the time is that of the thread that decides.
  *
- * Printed are the time of a step, of a ticket, and what ten times the members would cost, by the
+ * Printed are the time of a step, of a ticket (or place), and what ten times the members would cost, by the
  * row before: 10 if a ticket costs the same. */
 #include "common/time.h"
 #include "server/coordinator/coordinator.h"
@@ -24,7 +25,7 @@ struct crowd {
     struct coordinator *coordinator;
     uint64_t link, generation;
     uint64_t now_ms;
-    uint32_t members, slots;
+    uint32_t members, slots, stages;
     uint64_t *ids; /* by member, as the next two */
     uint64_t *sequences;
     struct proof *secrets;
@@ -32,6 +33,7 @@ struct crowd {
     struct granted {
         uint32_t member;
         struct ticket ticket;
+        struct place place;
     } * granted;
     uint32_t first, count;
     uint64_t committed; /* steps */
@@ -89,11 +91,11 @@ static void commit(struct crowd *crowd, struct server_command command)
 }
 
 /* The member of that id: ids ascend by one. */
-static void take_ticket(struct crowd *crowd, uint64_t id, const struct ticket *ticket)
+static void take_ticket(struct crowd *crowd, uint64_t id, const struct acquire_reply *reply)
 {
     check(crowd->count < crowd->members);
     struct granted *granted = &crowd->granted[(crowd->first + crowd->count++) % crowd->members];
-    *granted = (struct granted){(uint32_t)(id - crowd->ids[0]), *ticket};
+    *granted = (struct granted){(uint32_t)(id - crowd->ids[0]), reply->ticket, reply->place};
 }
 
 /* Calls of the coordinator may add effects, and end with taking all there are: the list is looked
@@ -106,7 +108,7 @@ static void carry_out(struct crowd *crowd)
     size_t todo_count = 0;
     for (size_t i = 0; i < count; i++) {
         if (effects[i].kind == EFFECT_ANSWER && effects[i].answer.reply.result == ACQUIRE_TICKET)
-            take_ticket(crowd, effects[i].answer.member, &effects[i].answer.reply.ticket);
+            take_ticket(crowd, effects[i].answer.member, &effects[i].answer.reply);
         if (effects[i].kind != EFFECT_COMMAND && effects[i].kind != EFFECT_STORE_CUT &&
             effects[i].kind != EFFECT_STORE_REWIND)
             continue;
@@ -151,6 +153,7 @@ static void complete(struct crowd *crowd)
     const struct complete_request request = {.member = crowd->ids[granted.member],
                                              .secret = crowd->secrets[granted.member],
                                              .ticket = granted.ticket,
+                                             .place = granted.place,
                                              .outcome = ERR_OK,
                                              .sample_count = 1};
     check(coordinator_complete(crowd->coordinator, crowd->now_ms, &request) == ERR_OK);
@@ -171,8 +174,9 @@ static void pass_time(struct crowd *crowd, uint64_t now_ms)
 static void step(struct crowd *crowd)
 {
     uint64_t begin_ms = crowd->now_ms, step_number = crowd->committed;
-    for (uint32_t i = 0; i < crowd->slots; i++) {
-        pass_time(crowd, begin_ms + (uint64_t)STEP_MS * i / crowd->slots);
+    uint32_t tickets = crowd->slots * crowd->stages;
+    for (uint32_t i = 0; i < tickets; i++) {
+        pass_time(crowd, begin_ms + (uint64_t)STEP_MS * i / tickets);
         if (i < crowd->members)
             check(coordinator_heartbeat(crowd->coordinator, crowd->now_ms, crowd->ids[i]) ==
                   ERR_OK);
@@ -185,7 +189,8 @@ static void step(struct crowd *crowd)
 
 static void join(struct crowd *crowd, uint32_t member)
 {
-    struct join_request request = {.wire_version = WIRE_VERSION, .name = "w", .device = "cpu"};
+    struct join_request request = {
+        .wire_version = WIRE_VERSION, .name = "w", .device = "cpu", .address = "w:1"};
     struct join_reply reply;
     check(coordinator_join(crowd->coordinator, crowd->now_ms, &request, &reply, NULL) == ERR_OK);
     if (member == 0) /* whose fingerprint is the run's */
@@ -199,6 +204,8 @@ static const struct map_parameter parameters[] = {{0, 1, 400, 400}};
 
 static void start(struct crowd *crowd, uint64_t steps)
 {
+    static const struct coordinator_place places[WIRE_PLACES_MAX] = {
+        [0 ... WIRE_PLACES_MAX - 1] = {.range_count = 1, .ranges = {{{0, 1}, {0, 1}}}}};
     const struct coordinator_run run = {
         .run = 1,
         .steps = steps,
@@ -206,6 +213,8 @@ static void start(struct crowd *crowd, uint64_t steps)
         .slots = crowd->slots,
         .slot_samples = 1,
         .node_slots = 1,
+        .place_count = crowd->stages,
+        .places = places,
         .seal = {.schedule = {.kind = SPEC_CONSTANT, .lr = 1, .step_samples = crowd->slots},
                  .sample_predictions = 1,
                  .skip_max = 2},
@@ -228,9 +237,9 @@ static void start(struct crowd *crowd, uint64_t steps)
 }
 
 /* Seconds of a step. */
-static double measure(uint32_t members, uint32_t slots, uint32_t steps)
+static double measure(uint32_t members, uint32_t slots, uint32_t stages, uint32_t steps)
 {
-    struct crowd crowd = {.now_ms = 1, .members = members, .slots = slots};
+    struct crowd crowd = {.now_ms = 1, .members = members, .slots = slots, .stages = stages};
     const struct coordinator_settings settings = {.term = 1,
                                                   .heartbeat_ms = STEP_MS,
                                                   .lease_ms = 10 * STEP_MS,
@@ -262,17 +271,21 @@ int main(int argc, char **argv)
     static const uint32_t sizes[] = {32, 128, 400, 1024, 4096};
     uint32_t steps = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : STEPS;
     uint32_t slots_each = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 1;
+    uint32_t stages = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 1;
     double before = 0;
-    if (steps == 0 || slots_each == 0 || argc > 3) {
-        fprintf(stderr, "usage: bench_coordinator [STEPS [SLOTS_A_MEMBER]]\n");
+    if (steps == 0 || slots_each == 0 || stages == 0 || sizes[0] % stages != 0 || argc > 4) {
+        fprintf(stderr,
+                "usage: bench_coordinator [STEPS [SLOTS_A_MEMBER [STAGES]]]  (STAGES "
+                "divide %u)\n",
+                sizes[0]);
         return 2;
     }
     printf("%8s %8s %12s %12s %14s\n", "members", "slots", "ms a step", "us a ticket",
            "10 x members");
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        uint32_t slots = sizes[i] * slots_each;
-        double seconds = measure(sizes[i], slots, steps);
-        printf("%8u %8u %12.3f %12.2f", sizes[i], slots, seconds * 1e3, seconds * 1e6 / slots);
+        uint32_t tickets = sizes[i] * slots_each, slots = tickets / stages;
+        double seconds = measure(sizes[i], slots, stages, steps);
+        printf("%8u %8u %12.3f %12.2f", sizes[i], slots, seconds * 1e3, seconds * 1e6 / tickets);
         if (i > 0)
             printf(" %12.1f x",
                    pow(seconds / before, log(10) / log((double)sizes[i] / sizes[i - 1])));

@@ -109,7 +109,7 @@ static void check_room(struct sim *sim, const struct coordinator *core)
     uint64_t attempts[WIRE_LEASES_MAX];
     uint32_t idle = 0, younger = 0, most = run->settings.place_leases;
     if (oldest == NULL || oldest == gangs->list[gangs->count - 1] || !grants(core) ||
-        run->unreachable.apart_count > 0 || members_any_small(&core->members))
+        run->unreachable.apart_count > 0 || core->members.small_count > 0)
         return;
     for (uint32_t i = 0; i < core->members.count; i++) {
         const struct member *member = core->members.list[i];

@@ -162,7 +162,7 @@ static void check_needed(const struct coordinator *core, const struct before *be
 {
     const struct run *run = &core->run;
     const struct gang *oldest = gangs_oldest_empty(&run->gangs);
-    if (oldest == NULL || run->unreachable.apart_count > 0 || members_any_small(&core->members) ||
+    if (oldest == NULL || run->unreachable.apart_count > 0 || core->members.small_count > 0 ||
         run->settings.place_leases > 1)
         return;
     for (uint32_t i = 0; i < before->count; i++) {

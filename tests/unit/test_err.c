@@ -65,6 +65,9 @@ TEST(a_reason_is_cut_to_its_room)
     assert_int_equal(reason_set(&reason, ERR_IO, "%s", longer), ERR_IO);
     assert_int_equal(strlen(reason.text), sizeof reason.text - 1);
     assert_int_equal(reason_set(NULL, ERR_IO, "nobody asks"), ERR_IO);
+    assert_int_equal(reason_set(&reason, ERR_IO, "cannot read %s", "\x1b[2J\n\xc3\xa9\xc3"),
+                     ERR_IO);
+    assert_string_equal(reason.text, "cannot read ?[2J?\xc3\xa9?");
 }
 
 TEST(people_read_the_reason_or_the_error_s_own_words)

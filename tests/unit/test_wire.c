@@ -163,6 +163,35 @@ TEST(an_older_worker_may_say_its_memory)
     buf_release(&bytes);
 }
 
+/* ---- what people read ---- */
+
+/* A log, a store or an array cuts between bytes; a file's name may be anything. */
+TEST(what_people_read_is_sent_as_it_can_be_shown)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 20};
+    struct leave_request decoded, leave = {.reason = "cannot open \"a\\b\"\x1b[2J \xc3\xa9\xc3"};
+    assert_int_equal(wire_encode_leave_request(&leave, &bytes), ERR_OK);
+    assert_int_equal(wire_decode_leave_request(buf_slice(&bytes), &arena, &decoded, NULL), ERR_OK);
+    assert_string_equal(decoded.reason, "cannot open ?a?b??[2J \xc3\xa9?");
+}
+
+TEST(what_people_read_is_cut_between_two_characters)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    scoped(arena_release) struct arena arena = {.bytes_max = 1 << 20};
+    char longer[WIRE_TEXT_BYTES_MAX + 3] = "a";
+    struct status_reply decoded, status = {.reason = longer, .cut_state = "one\ntwo"};
+    for (size_t i = 1; i + 2 < sizeof longer; i += 2)
+        memcpy(longer + i, "\xc3\xa9", 3);
+    assert_int_equal(strlen(longer), WIRE_TEXT_BYTES_MAX + 1);
+    assert_int_equal(wire_encode_status_reply(&status, &bytes), ERR_OK);
+    assert_int_equal(wire_decode_status_reply(buf_slice(&bytes), &arena, &decoded, NULL), ERR_OK);
+    assert_int_equal(strlen(decoded.reason), WIRE_TEXT_BYTES_MAX - 1);
+    assert_memory_equal(decoded.reason, longer, WIRE_TEXT_BYTES_MAX - 1);
+    assert_string_equal(decoded.cut_state, "one\ntwo");
+}
+
 TEST(a_lease_of_no_time_is_refused)
 {
     struct join_reply message = {.member = 1, .heartbeat_ms = 5}, decoded;
