@@ -1,18 +1,13 @@
-/* Bytes: borrowed (slice), growing (buf), shared and immutable (counted). */
+/* Bytes: borrowed (slice.h), growing (buf), shared and immutable (counted). */
 #ifndef ROOST_COMMON_BUF_H
 #define ROOST_COMMON_BUF_H
 
 #include "common/err.h"
+#include "common/slice.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Borrowed bytes; the function that hands one out documents for how long. */
-struct slice {
-    const uint8_t *data;
-    size_t bytes;
-};
 
 /* Growing bytes. {0} is an empty one without a limit; `bytes_max` bounds growth (0: none). */
 struct buf {

@@ -1,6 +1,8 @@
 /* The table of well-formed byte sequences (Unicode standard, table 3-7). */
 #include "common/utf8.h"
 
+#include "common/check.h"
+
 #include <string.h>
 
 /* A first byte in [first, last], then a second in [low, high], then others in [0x80, 0xBF]. */

@@ -2,7 +2,7 @@
 #ifndef ROOST_COMMON_UTF8_H
 #define ROOST_COMMON_UTF8_H
 
-#include "common/buf.h"
+#include "common/slice.h"
 
 #include <stdbool.h>
 

@@ -526,21 +526,29 @@ static bool is_over(const struct server *server)
     return server->control != NULL ? control_paused(server->control) : !is_draining(server);
 }
 
-static void serve_events(struct server *server)
+/* What has come, or comes until `due_ns`: all of it, before anything is found to be late. If this
+ * thread stood still, also within an event, heartbeats of that time lie there. */
+static void take_events(struct server *server, uint64_t due_ns)
 {
     struct event events[BATCH_EVENTS];
+    size_t taken = 0, count;
+    while (taken < INBOX_EVENTS_MAX && inbox_take(server->inbox, taken == 0 ? due_ns : 0,
+                                                  BATCH_EVENTS, events, &count) == ERR_OK) {
+        for (size_t i = 0; i < count; i++)
+            handle_event(server, time_now_ns(), &events[i]);
+        taken += count;
+    }
+}
+
+static void serve_events(struct server *server)
+{
     tick(server, time_now_ns());
     while (!is_over(server)) {
-        size_t count = 0;
         uint64_t due_ns = next_ns(server);
-        ignore(inbox_take(server->inbox, due_ns > 0 ? due_ns : 1, BATCH_EVENTS, events,
-                          &count)); /* the deadline is an event too */
-        uint64_t now_ns = time_now_ns();
-        for (size_t i = 0; i < count; i++)
-            handle_event(server, now_ns, &events[i]);
+        take_events(server, due_ns > 0 ? due_ns : 1);
         scoped(scene_leave) struct scene scene = {"tick", 0, describe_main_thread, server};
         scene_enter(&scene);
-        tick(server, now_ns);
+        tick(server, time_now_ns());
     }
 }
 

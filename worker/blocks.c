@@ -122,17 +122,23 @@ static void copy_rows(const struct kernels *k, const struct model *model, uint32
     }
 }
 
+void blocks_encode_run(const struct kernels *k, enum codec codec, const float *run, size_t count,
+                       void *ret_bytes)
+{
+    if (codec == CODEC_BF16)
+        k->cast_to_bf16(k, ret_bytes, run, (int64_t)count);
+    else
+        k->copy_out(k, ret_bytes, run, count * sizeof *run);
+}
+
 static void encode_rows(const struct kernels *k, const struct model *model, uint32_t chunk,
                         enum codec codec, const float *parameter, void *ret_bytes)
 {
     struct runs r = runs(model, chunk);
     uint8_t *bytes = ret_bytes;
     for (uint32_t i = 0; i < r.count; i++) {
-        const float *run = parameter + pieces_row_offset(model, chunk, i);
-        if (codec == CODEC_BF16)
-            k->cast_to_bf16(k, bytes, run, (int64_t)r.length);
-        else
-            k->copy_out(k, bytes, run, r.length * sizeof *run);
+        blocks_encode_run(k, codec, parameter + pieces_row_offset(model, chunk, i), r.length,
+                          bytes);
         bytes += r.length * codec_bytes(codec);
     }
 }

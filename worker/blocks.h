@@ -32,4 +32,8 @@ void blocks_copy(const struct kernels *k, const struct model *model, uint32_t ch
 void blocks_encode(const struct kernels *k, const struct model *model, uint32_t chunk,
                    enum codec codec, const float *parameter, void *ret_bytes);
 
+/* Some weights of the host's memory that lie together, as a chunk's are written: `count` numbers. */
+void blocks_encode_run(const struct kernels *k, enum codec codec, const float *run, size_t count,
+                       void *ret_bytes);
+
 #endif

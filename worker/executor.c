@@ -183,15 +183,28 @@ element *executor_weights(struct executor *e, uint32_t parameter)
     return e->parameters[parameter];
 }
 
-const float *executor_gradient(const struct executor *e, uint32_t parameter, uint32_t part)
+/* The node's sum of a part: one of the two. */
+struct gradient {
+    float *whole;
+    struct few_rows *few;
+};
+
+static struct gradient gradient_of(const struct executor *e, uint32_t parameter, uint32_t part)
 {
     check(parameter < e->model->parameters_count);
     check(part < e->model->parameters[parameter].parts);
     uint32_t set = executor_sums_node(&e->sums, e->model->parameters[parameter].part_units[part]);
     uint32_t use = e->part_uses[(size_t)parameter * MODEL_PARTS_MAX + part];
-    const float *gradient = e->gradients[(size_t)set * e->model->uses_count + use];
-    check(gradient != NULL); /* of a place that trains, and has the unit */
+    const struct gradient gradient = {e->gradients[(size_t)set * e->model->uses_count + use],
+                                      executor_few(e, use, set)};
+    check(gradient.whole != NULL || gradient.few != NULL); /* it trains, and has the unit */
     return gradient;
+}
+
+const float *executor_gradient(const struct executor *e, uint32_t parameter, uint32_t part)
+{
+    struct gradient gradient = gradient_of(e, parameter, part);
+    return gradient.few != NULL ? few_rows_whole(gradient.few) : gradient.whole;
 }
 
 void executor_decode(struct executor *e, uint32_t chunk, enum codec codec, struct cursor *cursor)
@@ -229,6 +242,20 @@ void executor_copy(struct executor *e, struct executor *from, uint32_t chunk)
                 executor_weights(e, parameter));
 }
 
+static void add_use(struct executor *e, const struct executor *from, const struct model_use *use)
+{
+    const struct kernels *out = e->k->out;
+    struct gradient sum = gradient_of(e, use->parameter, use->part);
+    struct gradient more = gradient_of(from, use->parameter, use->part);
+    int64_t count = (int64_t)e->model->parameters[use->parameter].weights;
+    if (sum.few != NULL)
+        few_rows_add(sum.few, more.few, out);
+    else if (out->add_other != NULL)
+        out->add_other(out, sum.whole, from->k, more.whole, count);
+    else
+        out->add(out, sum.whole, sum.whole, more.whole, count);
+}
+
 void executor_add(struct executor *e, const struct executor *from, uint32_t unit)
 {
     const struct model_unit *about = &e->model->units[unit];
@@ -237,16 +264,8 @@ void executor_add(struct executor *e, const struct executor *from, uint32_t unit
     out->after(out, e->k, unit);
     out->after(out, from->k, unit);
     out->after(out, from->k->out, unit); /* what was added to it */
-    for (uint32_t use = about->use_first; use < about->use_first + about->uses_count; use++) {
-        uint32_t parameter = e->model->uses[use].parameter, part = e->model->uses[use].part;
-        float *sum = (float *)(uintptr_t)executor_gradient(e, parameter, part); /* it is ours */
-        const float *more = executor_gradient(from, parameter, part);
-        int64_t count = (int64_t)e->model->parameters[parameter].weights;
-        if (out->add_other != NULL)
-            out->add_other(out, sum, from->k, more, count);
-        else
-            out->add(out, sum, sum, more, count);
-    }
+    for (uint32_t use = about->use_first; use < about->use_first + about->uses_count; use++)
+        add_use(e, from, &e->model->uses[use]);
     out->mark(out, unit);
 }
 
@@ -255,23 +274,28 @@ void executor_encode(const struct executor *e, uint32_t chunk, uint32_t part, en
 {
     check(chunk < e->model->chunks_count);
     uint32_t parameter = e->model->chunks[chunk].parameter;
-    const float *gradient = executor_gradient(e, parameter, part);
+    struct gradient gradient = gradient_of(e, parameter, part);
     executor_use(e);
     const struct kernels *out = e->k->out;
     out->after(out, e->k, e->model->parameters[parameter].part_units[part]);
-    blocks_encode(out, e->model, chunk, codec, gradient, ret_bytes);
+    if (gradient.few != NULL)
+        few_rows_encode(gradient.few, out, e->model, chunk, codec, ret_bytes);
+    else
+        blocks_encode(out, e->model, chunk, codec, gradient.whole, ret_bytes);
 }
 
 bool executor_lend(const struct executor *e, uint32_t chunk, uint32_t part,
                    struct executor_rows *ret_rows)
 {
     check(chunk < e->model->chunks_count);
+    uint32_t number = e->model->chunks[chunk].parameter;
+    const struct model_parameter *parameter = &e->model->parameters[number];
     if (!e->lends)
         return false;
-    const struct model_parameter *parameter =
-        &e->model->parameters[e->model->chunks[chunk].parameter];
-    const float *first = executor_gradient(e, e->model->chunks[chunk].parameter, part) +
-                         pieces_row_offset(e->model, chunk, 0);
+    const struct gradient gradient = gradient_of(e, number, part);
+    if (gradient.few != NULL)
+        return false;
+    const float *first = gradient.whole + pieces_row_offset(e->model, chunk, 0);
     *ret_rows = (struct executor_rows){.block = e->lent,
                                        .offset = (size_t)((const uint8_t *)first - e->lent->data),
                                        .stride = pieces_cols(parameter) * sizeof *first};

@@ -110,7 +110,7 @@ bool executor_lend(const struct executor *executor, uint32_t chunk, uint32_t par
 enum err executor_encoded(const struct executor *executor) MUST_USE;
 
 /* The whole parameter's storage, for tests, sampling and loading without a server. Of a gradient
- * that is freed: the next unit's. */
+ * that is freed: the next unit's. Of one that is kept by rows (few_rows.h): a copy. */
 element *executor_weights(struct executor *executor, uint32_t parameter);
 const float *executor_gradient(const struct executor *executor, uint32_t parameter, uint32_t part);
 

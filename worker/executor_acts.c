@@ -113,6 +113,7 @@ static struct unit_call unit_call(struct executor *e, uint32_t i, uint32_t set)
         .training = row.act != ACT_E,
         .weights = (own ? e->local.use_weights : e->use_weights) + use,
         .gradients = gradients_of(e, set) + use,
+        .few = row.unit == 0 && e->few_count > 0 ? &e->few_sets[set] : NULL,
         .input = at(e, offsets->input),
         .output = at(e, offsets->output),
         .saved = at(e, offsets->saved),
@@ -334,13 +335,16 @@ static void place_gradients(struct executor *e, uint32_t unit, uint64_t offset)
     }
 }
 
-/* A unit's gradients of a set lie in one piece. */
 static void clear_unit(struct executor *e, uint32_t unit, uint32_t set)
 {
     const struct model_unit *u = &e->model->units[unit];
     for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
+        struct few_rows *few = executor_few(e, use, set);
         uint64_t weights = e->model->parameters[e->model->uses[use].parameter].weights;
-        e->k->zero(e->k, gradients_of(e, set)[use], weights * sizeof(float));
+        if (few != NULL)
+            few_rows_clear(few);
+        else
+            e->k->zero(e->k, gradients_of(e, set)[use], weights * sizeof(float));
     }
 }
 
@@ -358,7 +362,7 @@ static enum err run_clear(struct executor *e, uint32_t i)
 static enum err run_zero(struct executor *e, uint32_t i)
 {
     uint64_t sets = e->memory.gradient_sets;
-    bool even = e->memory.gradients == sets * e->set_floats * sizeof(float);
+    bool even = e->whole_bytes == sets * e->set_floats * sizeof(float);
     struct program_row row = row_of(e, i);
     uint32_t set = set_of(e, row);
     for (; row.unit < e->model->units_count; row.unit++)
@@ -366,7 +370,9 @@ static enum err run_zero(struct executor *e, uint32_t i)
     for (row.unit = 0; !even && row.unit < e->model->units_count; row.unit++)
         clear_unit(e, row.unit, set_of(e, row));
     if (even)
-        e->k->zero(e->k, gradients_of(e, set)[0], e->set_floats * sizeof(float));
+        e->k->zero(e->k, e->gradient_sets + set * e->set_floats, e->set_floats * sizeof(float));
+    if (even && e->few_count > 0)
+        few_rows_clear(&e->few_sets[set]);
     return ERR_OK;
 }
 
@@ -374,10 +380,14 @@ static void add_sets(struct executor *e, uint32_t unit, struct executor_addition
 {
     const struct model_unit *u = &e->model->units[unit];
     for (uint32_t use = u->use_first; use < u->use_first + u->uses_count; use++) {
+        struct few_rows *few = executor_few(e, use, addition.left);
         float *left = gradients_of(e, addition.left)[use];
         const float *right = gradients_of(e, addition.right)[use];
         uint32_t parameter = e->model->uses[use].parameter;
-        e->k->add(e->k, left, left, right, (int64_t)e->model->parameters[parameter].weights);
+        if (few != NULL)
+            few_rows_add(few, executor_few(e, use, addition.right), e->k);
+        else
+            e->k->add(e->k, left, left, right, (int64_t)e->model->parameters[parameter].weights);
     }
 }
 

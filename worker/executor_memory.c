@@ -234,6 +234,29 @@ static enum err plan_programs(struct executor *e, struct reason *reason)
     return ERR_OK;
 }
 
+/* What local steps compute with is whole, and what is freed is planned as such. */
+static enum err choose_few(struct executor *e, const struct executor_options *options)
+{
+    bool may = e->units[0] && options->local.steps == 0 && e->freed == 0;
+    if (!may || !few_rows_fit(e->k, e->model, &e->train, e->node_slots_max, &e->few))
+        return ERR_OK;
+    e->few_sets = calloc(e->unit_sets[0], sizeof *e->few_sets);
+    if (e->few_sets == NULL)
+        return ERR_NOMEM;
+    for (; e->few_count < e->unit_sets[0]; e->few_count++)
+        e->few_sets[e->few_count] = e->few;
+    return ERR_OK;
+}
+
+static void size_gradient(struct executor *e, uint32_t unit, uint32_t use)
+{
+    uint64_t weights = carve_align(e->model->parameters[e->model->uses[use].parameter].weights);
+    if (use == e->few.use)
+        return;
+    e->set_floats += weights;
+    e->whole_bytes += e->unit_sets[unit] * weights * sizeof(float);
+}
+
 /* Each parameter that the place's units use once. */
 static void size_weights(struct executor *e)
 {
@@ -242,15 +265,15 @@ static void size_weights(struct executor *e)
         const struct model_unit *u = &model->units[unit];
         for (uint32_t use = u->use_first; e->units[unit] && use < u->use_first + u->uses_count;
              use++) {
-            uint32_t parameter = model->uses[use].parameter;
-            uint64_t weights = carve_align(model->parameters[parameter].weights);
-            e->used[parameter] = true;
-            e->set_floats += weights;
-            e->memory.gradients += e->unit_sets[unit] * weights * sizeof(float);
+            e->used[model->uses[use].parameter] = true;
+            size_gradient(e, unit, use);
         }
     }
     if (e->freed > 0)
-        e->memory.gradients = e->freed;
+        e->whole_bytes = e->freed;
+    e->memory.gradients = e->whole_bytes;
+    if (e->few_count > 0)
+        e->memory.gradients += e->few_count * few_rows_bytes(&e->few);
     e->memory.weights = e->streamed;
     for (uint32_t i = 0; i < model->parameters_count; i++)
         if (e->used[i] && e->streamed == 0)
@@ -275,7 +298,9 @@ static void carve_device(struct executor *e, struct carve *carve, float **ret_lo
     uint64_t loaded = e->loads_max * (slot.inputs + 3 * slot.predictions);
     e->weights = carve_take(carve, e->memory.weights);
     if (!e->lends)
-        e->gradient_sets = carve_take(carve, e->memory.gradients);
+        e->gradient_sets = carve_take(carve, e->whole_bytes);
+    for (uint32_t set = 0; set < e->few_count; set++)
+        few_rows_carve(&e->few_sets[set], carve);
     e->arena = carve_take(carve, e->memory.activations);
     e->scratch = carve_take(carve, e->memory.scratch - loaded);
     e->device.inputs = carve_take(carve, e->loads_max * slot.inputs);
@@ -318,7 +343,7 @@ static enum err does_not_fit(const struct executor *e, uint64_t bytes,
 /* A block that nobody reads. */
 static enum err take_gradients(struct executor *e)
 {
-    struct counted *block = shared_pool_counted(e->pool, e->memory.gradients);
+    struct counted *block = shared_pool_counted(e->pool, e->whole_bytes);
     if (block == NULL)
         return ERR_NOMEM;
     counted_unref(e->lent);
@@ -338,11 +363,11 @@ static enum err alloc_device(struct executor *e, const struct executor_options *
     bool is_host = device.total == 0; /* which keeps the rest as well */
     if (is_host)
         device.total = device.free = options->memory_max;
-    e->lends = is_host && e->freed == 0 && e->memory.gradients > 0;
+    e->lends = is_host && e->freed == 0 && e->whole_bytes > 0;
     e->pool = options->pool;
     carve_device(e, &carve, ret_local);
     e->memory.workspace = device.own;
-    e->memory.total = carve.bytes + (e->lends ? carve_align(e->memory.gradients) : 0);
+    e->memory.total = carve.bytes + (e->lends ? carve_align(e->whole_bytes) : 0);
     uint64_t bytes = e->memory.total + (is_host ? e->memory.hosted + e->memory.kept : 0);
     if (device.total > 0 && bytes > room_of(&device))
         return does_not_fit(e, bytes, &device, reason);
@@ -351,6 +376,8 @@ static enum err alloc_device(struct executor *e, const struct executor_options *
         return device.total > 0 ? does_not_fit(e, bytes, &device, reason) : ERR_NOMEM;
     carve = (struct carve){.base = e->memory_taken};
     carve_device(e, &carve, ret_local);
+    for (uint32_t set = 0; set < e->few_count; set++)
+        few_rows_init(&e->few_sets[set]);
     return e->lends ? take_gradients(e) : ERR_OK;
 }
 
@@ -409,6 +436,8 @@ static void fill_gradients(struct executor *e)
             const struct model_unit *u = &model->units[unit];
             bool there = e->units[unit] && set < e->unit_sets[unit];
             for (uint32_t use = u->use_first; there && use < u->use_first + u->uses_count; use++) {
+                if (use == e->few.use)
+                    continue;
                 e->gradients[set * model->uses_count + use] = gradient;
                 gradient += carve_align(model->parameters[model->uses[use].parameter].weights);
             }
@@ -456,10 +485,12 @@ enum err executor_memory_take(struct executor *e, const struct executor_options 
     e->place = options->place;
     e->alone = options->mesh == NULL;
     e->slots_max = 1;
+    e->few.use = FEW_ROWS_NO_USE;
     e->sample = model_sample(&options->model->settings);
     TRY(alloc_lists(e));
     TRY(take_programs(e, options, reason));
     TRY(plan_programs(e, reason));
+    TRY(choose_few(e, options));
     size_weights(e);
     uint64_t floats = e->memory.weights / sizeof(float);
     e->memory.local = local_bytes(&options->local, floats);
@@ -501,6 +532,9 @@ void executor_memory_release(struct executor *e)
     exchange_release(&e->exchange);
     e->k->free(e->k, e->memory_taken);
     counted_unref(e->lent);
+    for (uint32_t set = 0; set < e->few_count; set++)
+        few_rows_release(&e->few_sets[set]);
+    free(e->few_sets);
     free(e->host.inputs);
     free(e->host.targets);
     free(e->host.losses);

@@ -6,6 +6,7 @@
 #include "worker/executor_hooks.h"
 #include "worker/executor_options.h"
 #include "worker/executor_sums.h"
+#include "worker/few_rows.h"
 #include "worker/graphs.h"
 #include "worker/program/memory.h"
 
@@ -56,7 +57,8 @@ struct executor {
     struct executor_program trainings[EXECUTOR_PROGRAMS_MAX]; /* of different numbers of slots */
     struct executor_program validation;
     struct executor_memory memory;
-    uint64_t set_floats; /* of one gradient set of all units */
+    uint64_t set_floats;  /* of one gradient set of all units, as far as it is whole */
+    uint64_t whole_bytes; /* of all sets, likewise */
     struct model_sample sample;
     struct executor_walk walk;
     struct executor_sums sums;
@@ -69,8 +71,8 @@ struct executor {
     element **parameters;        /* (parameters) whole parameters' weights */
     element **own;               /* (parameters) the same, in its own memory */
     element **use_weights;       /* (uses) the same by use */
-    float **gradients;           /* (sets, uses); of freed ones a unit's newest */
-    uint32_t *part_uses;         /* (parameters, MODEL_PARTS_MAX) the use of a part */
+    float **gradients;   /* (sets, uses); of freed ones a unit's newest; NULL: in few_sets */
+    uint32_t *part_uses; /* (parameters, MODEL_PARTS_MAX) the use of a part */
     /* Device memory: one alloc, and where its pieces lie. */
     void *memory_taken;
     element *weights;
@@ -78,6 +80,9 @@ struct executor {
     bool lends;           /* gradients are sent from where they lie */
     struct counted *lent; /* their block, from the pool */
     struct shared_pool *pool;
+    struct few_rows few;       /* the shape of a gradient that is not whole */
+    uint32_t few_count;        /* sets of it; 0: all are whole */
+    struct few_rows *few_sets; /* (few_count) in the alloc */
     uint8_t *arena;
     void *scratch;
     struct local local;
@@ -88,6 +93,15 @@ struct executor {
     struct exchange exchange; /* of a member of several */
     char failure[EXECUTOR_FAILURE_BYTES];
 };
+
+/* The use's gradient of a set, if it is kept by rows; else NULL. */
+static inline struct few_rows *executor_few(const struct executor *e, uint32_t use, uint32_t set)
+{
+    if (use != e->few.use)
+        return NULL;
+    check(set < e->few_count);
+    return &e->few_sets[set];
+}
 
 /* Bytes of one slot in each array of slot_memory. */
 struct slot_bytes {

@@ -27,7 +27,8 @@ struct executor_options {
 /* Bytes of device memory, as predicted from the program = as taken. */
 struct executor_memory {
     uint64_t weights;
-    uint64_t gradients; /* all sets; on a CPU a set costs memory only once a node has needed it */
+    uint64_t gradients; /* all sets; on a CPU a set costs memory only once a node has needed it, and
+                           of one that is kept by rows (few_rows.h) a row likewise */
     uint64_t gradient_sets;
     bool freed; /* no sets: gradients of a few units, which are freed when they are acknowledged */
     uint64_t activations; /* the arena */

@@ -3,6 +3,7 @@
 #include "common/scoped.h"
 #include "common/time.h"
 #include "worker/carve.h"
+#include "worker/few_rows.h"
 #include "worker/model/unit.h"
 
 #include <stdlib.h>
@@ -224,16 +225,22 @@ static bool pushes(const struct model *model, uint32_t parameter)
     return model->rank == 0 || model->parameters[parameter].pieces > 1;
 }
 
-static void add_gradients(const struct plan *plan, const uint32_t *sets, struct plan_bytes *bytes)
+/* Of a program that does not free them: one may be kept by rows. */
+static void add_gradients(const struct plan *plan, uint32_t slots, const uint32_t *sets,
+                          struct plan_bytes *bytes)
 {
     const struct model *model = plan->model;
+    struct few_rows few;
+    bool by_rows = few_rows_fit(plan->kernels, model, plan->train, slots, &few);
     for (uint32_t number = 0; number < model->units_count; number++) {
         const struct model_unit *unit = &model->units[number];
         if (sets[number] == 0)
             continue;
         for (uint32_t use = unit->use_first; use < unit->use_first + unit->uses_count; use++) {
             uint32_t parameter = model->uses[use].parameter;
-            bytes->gradients += sets[number] * gradient_bytes(plan, parameter);
+            bytes->gradients +=
+                sets[number] * (by_rows && use == few.use ? few_rows_bytes(&few)
+                                                          : gradient_bytes(plan, parameter));
             bytes->pushed += pushes(model, parameter) ? wire_bytes(plan, parameter) : 0;
         }
     }
@@ -301,7 +308,7 @@ enum err plan_place(const struct plan *plan, const struct program *program,
     TRY(simulate_gradient_sets(program, place, sets));
     bytes.weights = simulated->weights_bytes;
     add_weights(plan, &program->places[place], simulated->weights_bytes > 0, pulled, &bytes);
-    add_gradients(plan, sets, &bytes);
+    add_gradients(plan, program->slots, sets, &bytes);
     if (simulated->gradients_bytes > 0)
         bytes.gradients = simulated->gradients_bytes;
     add_scratch(plan, &program->places[place], &bytes);

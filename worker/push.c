@@ -3,6 +3,7 @@
 #include "common/arena.h"
 #include "common/scoped.h"
 #include "common/shared/shared_pool.h"
+#include "worker/few_rows.h"
 
 #include <string.h>
 
@@ -15,7 +16,6 @@ struct entry_place {
 enum {
     LEND_BYTES_MIN = 16 << 10,    /* of a chunk: less is copied sooner than lent; */
     LEND_ROW_BYTES_MIN = 4 << 10, /* and of its rows, where they lie apart */
-    ROWS_SHARE = 8,               /* fewer than one row in so many travel alone */
     /* Rows that one message names: three bytes of its header each, at most. Gradients of rows that
      * are much shorter than an embedding's would have more; they travel whole then. */
     ROWS_MAX = 4096,
@@ -39,7 +39,7 @@ uint32_t push_rows(const struct push_rows *rows, uint32_t *ret_rows)
     for (uint32_t row = 0; row < rows->count; row++) {
         if (is_zeros(rows->first + row * rows->stride, rows->bytes))
             continue;
-        if ((count + 1) * ROWS_SHARE >= rows->count)
+        if ((count + 1) * FEW_ROWS_SHARE >= rows->count)
             return UINT32_MAX;
         ret_rows[count++] = row;
     }
@@ -208,7 +208,7 @@ static enum err add_entry(struct push_message *message, struct push_entry *entry
     const struct executor_rows *lie = &place->rows;
     uint32_t count = UINT32_MAX;
     if (message->sparse && chunk->parameter != model->loss_parameter &&
-        chunk->rows / ROWS_SHARE <= ROWS_MAX - message->row_count)
+        chunk->rows / FEW_ROWS_SHARE <= ROWS_MAX - message->row_count)
         count = push_rows(&(struct push_rows){.first = lie->block->data + lie->offset,
                                               .count = chunk->rows,
                                               .bytes = entry->bytes / chunk->rows,

@@ -29,5 +29,7 @@ enum err run_data_open(const struct spec *spec, const char *path, struct data **
         break;
     }
     enum err err = data_open(&settings, ret_data, reason);
-    return err == ERR_NOT_FOUND ? ERR_DATA_SET : err; /* starting again does not bring it */
+    if (err == ERR_NOT_FOUND) /* starting again does not bring it, */
+        return ERR_DATA_SET;
+    return err == ERR_MALFORMED ? ERR_INVALID : err; /* nor does it mend a file */
 }

@@ -5,8 +5,8 @@
 #include "common/data/data.h"
 #include "common/settings/spec.h"
 
-/* Opens it; `path` overrides data.path when not NULL. ERR_DATA_SET: it is not there; other errors
- * are data_open()'s. */
+/* Opens it; `path` overrides data.path when not NULL. ERR_DATA_SET: there is no file of it;
+ * ERR_INVALID: also a file that holds something else; other errors are data_open()'s. */
 enum err run_data_open(const struct spec *spec, const char *path, struct data **ret_data,
                        struct reason *reason) MUST_USE;
 

@@ -335,40 +335,63 @@ static enum err cut_open(struct step_log *log, uint64_t version, struct reason *
     return sum_up(log, (struct slice){rows.data, kept});
 }
 
-static enum err take_back(struct step_log *log, const char *path, struct reason *reason)
-{
-    scoped(buf_release) struct buf rows = {0};
-    struct step_log_footer footer = {0};
-    TRY(step_log_read_footer(path, &footer, reason));
-    ledger_release(&footer.state.sums);
-    TRY(file_read_part(path, 0, (size_t)footer.rows_bytes, &rows, reason));
-    TRY(file_log_append(&log->file, buf_slice(&rows), reason));
-    return file_log_sync(&log->file, reason);
-}
-
 /* Its name has the number of its first row. */
 static bool goes_whole(const char *path, uint64_t version)
 {
     return strtoull(strrchr(path, '/') + 1, NULL, 10) >= version;
 }
 
-/* The newest closed segment goes; the rows of it that may stay are those of steps.jsonl then. A
- * crash in between leaves them twice. `before`: NULL: it was the only one. */
+/* The segment takes the place of steps.jsonl, whose rows all go. That needs no room, so a full disk
+ * does not keep the rows that are undone. Its footer is no row: cut_open() takes it away, or whoever
+ * opens the log after a crash. */
+static enum err take_back(struct step_log *log, const char *path, struct reason *reason)
+{
+    const struct file_ops *ops = log->file.ops;
+    scoped(file_log_release) struct file_log segment = {0};
+    TRY(file_log_open(ops, path, &segment, reason));
+    if (ops->rename(ops, path, log->file.path) != 0)
+        return file_failed("rename", path, reason);
+    int emptied = log->file.fd;
+    log->file.fd = segment.fd;
+    log->file.bytes = segment.bytes;
+    segment.fd = emptied;
+    return ERR_OK;
+}
+
+/* A crash in between leaves the log as it was. */
+static enum err remove_whole(struct step_log *log, const char *path, struct reason *reason)
+{
+    TRY(file_log_truncate(&log->file, 0, reason));
+    return file_remove_tree(path, reason);
+}
+
+static enum err read_closed(const char *path, struct step_log_state *ret_closed,
+                            struct reason *reason)
+{
+    struct step_log_footer footer = {.state.sums.by_positions = true};
+    if (path != NULL)
+        TRY(step_log_read_footer(path, &footer, reason));
+    *ret_closed = footer.state;
+    return ERR_OK;
+}
+
+/* The newest closed segment goes; the rows of it that may stay are those of steps.jsonl then.
+ * `before`: NULL: it was the only one. Without room for that the log is as it was. */
 static enum err open_newest(struct step_log *log, uint64_t version, const char *path,
                             const char *before, struct reason *reason)
 {
-    struct step_log_footer footer = {0};
-    TRY(file_log_truncate(&log->file, 0, reason));
-    if (!goes_whole(path, version))
-        TRY(take_back(log, path, reason));
-    TRY(file_remove_tree(path, reason));
+    struct step_log_state closed;
+    TRY(read_closed(before, &closed, reason));
+    enum err err =
+        goes_whole(path, version) ? remove_whole(log, path, reason) : take_back(log, path, reason);
+    if (err != ERR_OK) {
+        ledger_release(&closed.sums);
+        return err;
+    }
     ledger_release(&log->closed.sums);
-    log->closed = (struct step_log_state){.sums.by_positions = true};
-    if (before == NULL)
-        return ERR_OK;
-    TRY(step_log_read_footer(before, &footer, reason));
-    log->closed = footer.state;
-    return ERR_OK;
+    log->closed = closed;
+    TRY(file_sync_parent(log->file.ops, log->file.path, reason));
+    return file_sync_parent(log->file.ops, path, reason);
 }
 
 /* Whether a closed segment may have rows to remove: steps from `version` on, or its validation. */

@@ -13,7 +13,7 @@
  * run's beginning, and where the time of its own rows went (step_times.h). Thus a coordinator goes
  * on behind the newest footer without reading what is before it, however long the run is, and
  * footers alone tell what the rows come to. A rewind opens the one segment that it goes back into,
- * and removes those behind it.
+ * and removes those behind it: it renames and shortens files, and needs no room on the disk.
  *
  * Reading needs the memory of a row, writing that of a segment. One thread. */
 #ifndef ROOST_COMMON_FILES_STEP_LOG_H
@@ -56,7 +56,8 @@ void step_log_release(struct step_log *log); /* {0} is fine */
  * closed later. */
 enum err step_log_append(struct step_log *log, struct slice rows, struct reason *reason) MUST_USE;
 enum err step_log_sync(struct step_log *log, struct reason *reason) MUST_USE;
-/* Cuts the log back to the rows that led to `version`. */
+/* Cuts the log back to the rows that led to `version`. ERR_NO_SPACE, of which some file systems have
+ * that for a rename as well: to be repeated before a row is appended. */
 enum err step_log_rewind(struct step_log *log, uint64_t version, struct reason *reason) MUST_USE;
 
 /* Where the rows end that led to `version`. Pure. */

@@ -1,4 +1,5 @@
-/* All connections are a ring, those half open another one in the order in which they came. */
+/* All connections are a ring, those half open another one in the order in which they came; so are the
+ * open calls of each. */
 #include "common/rpc/accepted.h"
 
 #include "common/digest.h"
@@ -7,24 +8,24 @@
 #include "common/thread.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* HTTP/2 and TLS around what is delivered: 31 bytes for 16 KiB, a message's or a call's headers. */
-enum { FRAMES_SHIFT = 7, HEADERS_BYTES = 256 };
 enum { CONNECTIONS_MAX = 65536, HALF_OPEN_MAX = 1024 /* 22 KiB of memory each */ };
-/* Pings, which belong to no call. */
-enum { PING_BYTES_S = 64 };
-#define SECOND_NS 1000000000u
+/* HTTP/2 (RFC 9113 3.4, 4.1, 6), and what gRPC has before each message. */
+enum { PREFACE_BYTES = 24, FRAME_HEADER_BYTES = 9, MESSAGE_PREFIX_BYTES = 5 };
+enum { FRAME_DATA = 0, FRAME_HEADERS = 1, FRAME_CONTINUATION = 9, FLAG_END_HEADERS = 4 };
 #define RESETS_NS 10000000000u
 
 struct accepted_table {
     struct accepted_limits limits;
     atomic_uint references; /* the server's, and one of each connection */
     atomic_llong unfinished_bytes;
+    atomic_uint_fast64_t dropped_bytes;
     struct thread_mutex lock; /* guards the rest, and where a comment says so, the connections */
     struct id_table by_address;
     struct ring all, half_open;
@@ -34,6 +35,16 @@ struct accepted_table {
     uint64_t ended, closed;
 };
 
+/* Where the peer's frames have come to. */
+struct frames {
+    uint32_t preface_bytes;
+    uint32_t header_bytes; /* of the newest frame's header */
+    uint8_t header[FRAME_HEADER_BYTES];
+    uint32_t payload_bytes; /* of it, still to come */
+    uint32_t stream_max;
+    uint32_t open_bytes; /* of a frame or headers that are not whole */
+};
+
 struct accepted {
     struct accepted_table *table;
     struct ring all, half_open; /* the table's lock */
@@ -41,15 +52,26 @@ struct accepted {
     int file;
     bool proved, closing, gone; /* the table's lock */
     enum tls_role role;
-    int64_t ends_s;      /* the certificate; the table's lock */
-    struct digest shown; /* the same */
+    struct tls_peer peer; /* zeros until it is proved; the table's lock */
     atomic_uint references;
-    atomic_uint_fast64_t certificate, bytes;
-    atomic_llong unfinished_bytes;
-    atomic_uint calls;
-    atomic_uint_fast64_t pings_ns; /* of whichever thread of gRPC reads, one at a time */
-    uint64_t resets_since_ns;      /* of the connection's polling thread */
+    atomic_bool framed; /* it is proved: frames count */
+
+    struct frames frames;                /* of whichever thread reads, one at a time */
+    atomic_llong open_bytes;             /* as in `frames`, */
+    atomic_llong call_bytes;             /* and what calls brought that may still be kept */
+    atomic_uint_fast64_t brought_bytes;  /* by calls, so far */
+    atomic_uint_fast64_t streams, ended; /* calls that frames began; those that have ended */
+    uint64_t begun;       /* those that the library has shown; the table's lock, as the next two */
+    uint64_t known_bytes; /* `brought_bytes` when it had shown all, last before the newest frames */
+    struct ring calls;    /* open, in the order in which they began */
+    uint64_t resets_since_ns; /* of the connection's polling thread */
     uint32_t resets;
+};
+
+struct accepted_call {
+    struct accepted *accepted;
+    struct ring open;
+    uint64_t from_bytes; /* what it brought came after so many of its connection's */
 };
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -167,13 +189,32 @@ static void close_one(struct accepted *accepted)
     thread_unlock(&accepted->table->lock);
 }
 
-static void take_off(struct accepted *accepted, long long bytes)
+static long long own_bytes(struct accepted *accepted)
 {
-    long long own = atomic_load(&accepted->unfinished_bytes), less;
+    return atomic_load(&accepted->open_bytes) + atomic_load(&accepted->call_bytes);
+}
+
+/* So many bytes of calls, or what there is of them: returns that. */
+static long long take_off(struct accepted *accepted, long long bytes)
+{
+    long long own = atomic_load(&accepted->call_bytes), less;
     do {
         less = bytes < own ? bytes : own;
-    } while (!atomic_compare_exchange_weak(&accepted->unfinished_bytes, &own, own - less));
+    } while (!atomic_compare_exchange_weak(&accepted->call_bytes, &own, own - less));
     atomic_fetch_sub(&accepted->table->unfinished_bytes, less);
+    return less;
+}
+
+static void take_off_dropped(struct accepted *accepted, long long bytes)
+{
+    long long dropped = take_off(accepted, bytes);
+    atomic_fetch_add(&accepted->table->dropped_bytes, (uint64_t)dropped);
+}
+
+static void set_open_bytes(struct accepted *accepted, uint32_t bytes)
+{
+    long long before = atomic_exchange(&accepted->open_bytes, bytes);
+    atomic_fetch_add(&accepted->table->unfinished_bytes, (long long)bytes - before);
 }
 
 static void close_largest(struct accepted_table *table)
@@ -183,7 +224,7 @@ static void close_largest(struct accepted_table *table)
     long long most = 0;
     for (struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
         struct accepted *accepted = RING_ITEM(link, struct accepted, all);
-        long long bytes = atomic_load(&accepted->unfinished_bytes);
+        long long bytes = own_bytes(accepted);
         if (accepted->closing || bytes <= most)
             continue;
         largest = accepted;
@@ -196,32 +237,37 @@ static void close_largest(struct accepted_table *table)
 
 /* ---- Come and go ---- */
 
-/* A digest of the address as rpc_peer prints it. *ret_host: one of what a host cannot choose: its
- * IPv4 address, or the network of its IPv6 address. */
+/* *ret_bytes: its last 16 or 4 bytes, of an IPv4 address also where it is mapped into IPv6. */
+static size_t host_bytes(const struct sockaddr *address, uint8_t ret_bytes[static 16])
+{
+    const struct sockaddr_in *four = (const void *)address;
+    const struct sockaddr_in6 *six = (const void *)address;
+    if (address->sa_family != AF_INET6) {
+        memcpy(ret_bytes, &four->sin_addr, 4);
+        return 4;
+    }
+    bool mapped = IN6_IS_ADDR_V4MAPPED(&six->sin6_addr);
+    memcpy(ret_bytes, six->sin6_addr.s6_addr + (mapped ? 12 : 0), mapped ? 4 : 16);
+    return mapped ? 4 : 16;
+}
+
+/* A digest of the address as the library prints it: one of this link alone with the link's number.
+ * *ret_host: a digest of what a host cannot choose: its IPv4 address, or the network (/64) of its
+ * IPv6 address. */
 static uint64_t address_digest(const struct sockaddr *address, uint64_t *ret_host)
 {
-    char host[INET6_ADDRSTRLEN] = "", text[64];
-    uint8_t bytes[16] = {0};
-    size_t host_bytes = 8; /* of an IPv6 address: /64 */
-    in_port_t port;
-    if (address->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *six = (const void *)address;
-        port = ntohs(six->sin6_port);
-        memcpy(bytes, &six->sin6_addr, 16);
-        if (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
-            memmove(bytes, bytes + 12, 4);
-            host_bytes = 4;
-        }
-    } else {
-        const struct sockaddr_in *four = (const void *)address;
-        port = ntohs(four->sin_port);
-        memcpy(bytes, &four->sin_addr, 4);
-        host_bytes = 4;
-    }
-    bool is_four = host_bytes == 4;
+    const struct sockaddr_in *four = (const void *)address;
+    const struct sockaddr_in6 *six = (const void *)address;
+    char host[INET6_ADDRSTRLEN] = "", scope[12] = "", text[80];
+    uint8_t bytes[16];
+    bool is_four = host_bytes(address, bytes) == 4;
+    in_port_t port = address->sa_family == AF_INET6 ? six->sin6_port : four->sin_port;
     (void)inet_ntop(is_four ? AF_INET : AF_INET6, bytes, host, sizeof host);
-    int count = snprintf(text, sizeof text, is_four ? "%s:%u" : "[%s]:%u", host, port);
-    *ret_host = digest_fast64((struct slice){bytes, host_bytes}) | 1;
+    if (!is_four && six->sin6_scope_id != 0)
+        snprintf(scope, sizeof scope, "%%%" PRIu32, six->sin6_scope_id);
+    int count =
+        snprintf(text, sizeof text, is_four ? "%s%s:%u" : "[%s%s]:%u", host, scope, ntohs(port));
+    *ret_host = digest_fast64((struct slice){bytes, is_four ? 4 : 8}) | 1;
     return digest_fast64((struct slice){(const uint8_t *)text, (size_t)count});
 }
 
@@ -253,6 +299,7 @@ struct accepted *accepted_add(struct accepted_table *table, const struct sockadd
         accepted->table = table;
         accepted->file = take_file;
         accepted->address = address_digest(address, &accepted->host);
+        ring_init(&accepted->calls);
         atomic_init(&accepted->references, 1);
         thread_lock(&table->lock);
         added = add_locked(table, accepted);
@@ -278,8 +325,8 @@ static bool has_room_locked(const struct accepted_table *table, const struct tls
         const struct accepted *accepted = RING_ITEM(link, struct accepted, all);
         if (!accepted->proved || accepted->closing)
             continue;
-        with_certificate += atomic_load(&accepted->certificate) == peer->certificate;
-        workers += !has_places_kept(accepted->role);
+        with_certificate += accepted->peer.certificate == peer->certificate;
+        workers += !has_places_kept(accepted->peer.holder.role);
     }
     return with_certificate < table->limits.certificate_max &&
            (has_places_kept(peer->holder.role) || workers < table->limits.workers_max);
@@ -306,7 +353,7 @@ enum err accepted_revoke(struct accepted_table *table, const struct tls_revoked 
     table->revoked_count = revoked->count;
     for (struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
         struct accepted *accepted = RING_ITEM(link, struct accepted, all);
-        if (accepted->proved && is_revoked_locked(table, atomic_load(&accepted->certificate)))
+        if (accepted->proved && is_revoked_locked(table, accepted->peer.certificate))
             close_locked(accepted);
     }
     thread_unlock(&table->lock);
@@ -319,7 +366,7 @@ void accepted_expire(struct accepted_table *table, int64_t now_s)
     thread_lock(&table->lock);
     for (struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
         struct accepted *accepted = RING_ITEM(link, struct accepted, all);
-        if (accepted->proved && now_s > accepted->ends_s)
+        if (accepted->proved && now_s > accepted->peer.ends_s)
             close_locked(accepted);
     }
     thread_unlock(&table->lock);
@@ -331,15 +378,13 @@ void accepted_proved(struct accepted *accepted, const struct tls_peer *peer)
     thread_lock(&table->lock);
     end_half_open_locked(accepted);
     bool room = has_room_locked(table, peer) && !is_revoked_locked(table, peer->certificate);
-    atomic_store(&accepted->certificate, peer->certificate);
-    accepted->role = peer->holder.role;
-    accepted->ends_s = peer->ends_s;
-    accepted->shown = peer->shown;
+    accepted->peer = *peer;
     accepted->proved = true;
     if (!room)
         close_locked(accepted);
     thread_unlock(&table->lock);
-    take_off(accepted, LLONG_MAX); /* the handshake has been read */
+    (void)take_off(accepted, LLONG_MAX); /* the handshake has been read */
+    atomic_store(&accepted->framed, true);
 }
 
 void accepted_gone(struct accepted *take_accepted)
@@ -354,104 +399,217 @@ void accepted_gone(struct accepted *take_accepted)
     table->connections--;
     table->ended++;
     thread_unlock(&table->lock);
-    take_off(take_accepted, LLONG_MAX);
+    take_off_dropped(take_accepted, LLONG_MAX);
+    set_open_bytes(take_accepted, 0);
     accepted_unref(take_accepted);
-}
-
-uint64_t accepted_certificate(const struct accepted *accepted)
-{
-    return accepted == NULL ? 0 : atomic_load(&accepted->certificate);
-}
-
-int64_t accepted_ends_s(struct accepted *accepted)
-{
-    if (accepted == NULL)
-        return 0;
-    thread_lock(&accepted->table->lock);
-    int64_t ends_s = accepted->ends_s;
-    thread_unlock(&accepted->table->lock);
-    return ends_s;
-}
-
-struct digest accepted_shown(struct accepted *accepted)
-{
-    if (accepted == NULL)
-        return (struct digest){{0}};
-    thread_lock(&accepted->table->lock);
-    struct digest shown = accepted->shown;
-    thread_unlock(&accepted->table->lock);
-    return shown;
 }
 
 /* ---- Bytes ---- */
 
-void accepted_received(struct accepted *accepted, size_t bytes, uint64_t now_ns)
+static void judge(struct accepted *accepted)
 {
     struct accepted_table *table = accepted->table;
     const struct accepted_limits *limits = &table->limits;
-    long long count = (long long)bytes;
-    uint64_t quiet_ns = now_ns - atomic_load(&accepted->pings_ns);
-    if (quiet_ns >= SECOND_NS) {
-        uint64_t pings = quiet_ns / SECOND_NS * PING_BYTES_S;
-        take_off(accepted, pings < LLONG_MAX ? (long long)pings : LLONG_MAX);
-        atomic_store(&accepted->pings_ns, now_ns);
-    }
-    atomic_fetch_add(&accepted->bytes, bytes);
-    long long own = atomic_fetch_add(&accepted->unfinished_bytes, count) + count;
-    long long all = atomic_fetch_add(&table->unfinished_bytes, count) + count;
-    if (own > (long long)limits->role_bytes_max[accepted->role])
+    long long own_max = (long long)limits->role_bytes_max[accepted->peer.holder.role];
+    if (own_bytes(accepted) > own_max)
         close_one(accepted);
-    else if (all > (long long)limits->unfinished_bytes_max)
+    else if (atomic_load(&table->unfinished_bytes) > (long long)limits->unfinished_bytes_max)
         close_largest(table);
 }
 
-uint64_t accepted_bytes(const struct accepted *accepted)
+static void count_call_bytes(struct accepted *accepted, size_t bytes)
 {
-    return accepted == NULL ? 0 : atomic_load(&accepted->bytes);
+    atomic_fetch_add(&accepted->brought_bytes, bytes); /* first: drop_ended_locked() */
+    atomic_fetch_add(&accepted->call_bytes, (long long)bytes);
+    atomic_fetch_add(&accepted->table->unfinished_bytes, (long long)bytes);
 }
 
-void accepted_delivered(struct accepted *accepted, size_t bytes)
+void accepted_received(struct accepted *accepted, size_t bytes)
 {
-    if (accepted != NULL)
-        take_off(accepted, (long long)(bytes + (bytes >> FRAMES_SHIFT) + HEADERS_BYTES));
+    if (atomic_load(&accepted->framed))
+        return;
+    count_call_bytes(accepted, bytes);
+    judge(accepted);
 }
 
-void accepted_sent(struct accepted *accepted, size_t bytes)
+static size_t at_most(size_t bytes, size_t bytes_max)
 {
-    if (accepted != NULL)
-        take_off(accepted, (long long)((bytes >> FRAMES_SHIFT) + HEADERS_BYTES));
+    return bytes < bytes_max ? bytes : bytes_max;
 }
 
-struct accepted *accepted_call_begin(struct accepted_table *table, const char *address)
+static uint32_t number_at(const uint8_t *bytes, unsigned count)
+{
+    uint32_t number = 0;
+    for (unsigned i = 0; i < count; i++)
+        number = number << 8 | bytes[i];
+    return number;
+}
+
+/* What frames brought: bytes of calls, and how many calls they began. */
+struct brought {
+    size_t call_bytes;
+    uint32_t streams;
+};
+
+static void begin_frame(struct frames *frames, struct brought *brought)
+{
+    uint32_t stream = number_at(frames->header + 5, 4) & INT32_MAX;
+    frames->payload_bytes = number_at(frames->header, 3);
+    /* The library ignores even numbers and those that do not rise. */
+    if (frames->header[3] != FRAME_HEADERS || stream % 2 == 0 || stream <= frames->stream_max)
+        return;
+    frames->stream_max = stream;
+    brought->streams++;
+}
+
+static void end_frame(struct frames *frames)
+{
+    uint8_t type = frames->header[3], flags = frames->header[4];
+    bool headers = type == FRAME_HEADERS || type == FRAME_CONTINUATION;
+    if (type != FRAME_DATA && (!headers || (flags & FLAG_END_HEADERS) != 0))
+        frames->open_bytes = 0;
+    frames->header_bytes = 0;
+}
+
+/* Some bytes of the preface, of a frame's header, or of its payload: returns how many. */
+static size_t read_some(struct frames *frames, struct slice plain, struct brought *brought)
+{
+    size_t count;
+    if (frames->preface_bytes < PREFACE_BYTES) {
+        count = at_most(plain.bytes, PREFACE_BYTES - frames->preface_bytes);
+        frames->preface_bytes += (uint32_t)count;
+        return count;
+    }
+    if (frames->header_bytes < FRAME_HEADER_BYTES) {
+        count = at_most(plain.bytes, FRAME_HEADER_BYTES - frames->header_bytes);
+        memcpy(frames->header + frames->header_bytes, plain.data, count);
+        frames->header_bytes += (uint32_t)count;
+        if (frames->header_bytes == FRAME_HEADER_BYTES)
+            begin_frame(frames, brought);
+    } else {
+        count = at_most(plain.bytes, frames->payload_bytes);
+        frames->payload_bytes -= (uint32_t)count;
+        if (frames->header[3] == FRAME_DATA)
+            brought->call_bytes += count;
+        else
+            frames->open_bytes += (uint32_t)count;
+    }
+    if (frames->header_bytes == FRAME_HEADER_BYTES && frames->payload_bytes == 0)
+        end_frame(frames);
+    return count;
+}
+
+static uint64_t open_calls(const struct accepted *accepted)
+{
+    return atomic_load(&accepted->streams) - atomic_load(&accepted->ended);
+}
+
+static void begin_streams(struct accepted *accepted, uint32_t count)
+{
+    thread_lock(&accepted->table->lock);
+    if (accepted->begun == atomic_load(&accepted->streams))
+        accepted->known_bytes = atomic_load(&accepted->brought_bytes);
+    atomic_fetch_add(&accepted->streams, count);
+    if (open_calls(accepted) > accepted->table->limits.calls_max)
+        close_locked(accepted);
+    thread_unlock(&accepted->table->lock);
+}
+
+void accepted_brought(struct accepted *accepted, struct slice plain)
+{
+    struct brought brought = {0};
+    while (plain.bytes > 0) {
+        size_t count = read_some(&accepted->frames, plain, &brought);
+        plain.data += count;
+        plain.bytes -= count;
+    }
+    if (brought.streams > 0)
+        begin_streams(accepted, brought.streams);
+    if (open_calls(accepted) > 0)
+        count_call_bytes(accepted, brought.call_bytes);
+    set_open_bytes(accepted, accepted->frames.open_bytes);
+    judge(accepted);
+}
+
+/* ---- Calls ---- */
+
+/* Until here the connection brought nothing for calls that the library has not shown yet. */
+static uint64_t known_bytes_locked(const struct accepted *accepted)
+{
+    return accepted->begun == atomic_load(&accepted->streams)
+               ? atomic_load(&accepted->brought_bytes)
+               : accepted->known_bytes;
+}
+
+struct accepted_call *accepted_call_begin(struct accepted_table *table, const char *address)
 {
     uint64_t id = digest_fast64((struct slice){(const uint8_t *)address, strlen(address)});
+    struct accepted_call *call = calloc(1, sizeof *call);
+    if (call == NULL)
+        return NULL;
     thread_lock(&table->lock);
     struct accepted *accepted = id_table_find(&table->by_address, id);
     if (accepted != NULL) {
         atomic_fetch_add(&accepted->references, 1);
-        atomic_fetch_add(&accepted->calls, 1);
+        call->accepted = accepted;
+        call->from_bytes = known_bytes_locked(accepted);
+        ring_add(&accepted->calls, &call->open);
+        accepted->begun++;
     }
     thread_unlock(&table->lock);
-    return accepted;
+    if (accepted != NULL)
+        return call;
+    free(call);
+    return NULL;
 }
 
-void accepted_call_end(struct accepted *take_accepted, uint64_t begun_bytes,
-                       size_t message_bytes_max)
+/* (1) What came before all open calls began, and was not delivered, is gone. */
+static void drop_ended_locked(struct accepted *accepted)
 {
-    if (take_accepted == NULL)
-        return;
-    uint64_t since = atomic_load(&take_accepted->bytes) - begun_bytes;
-    uint64_t own = since < message_bytes_max ? since : message_bytes_max;
-    if (atomic_fetch_sub(&take_accepted->calls, 1) == 1)
-        own = LLONG_MAX; /* no call is left that could keep something */
-    take_off(take_accepted, (long long)own);
-    accepted_unref(take_accepted);
+    long long kept = atomic_load(&accepted->call_bytes); /* first: it may grow meanwhile */
+    uint64_t from = ring_is_empty(&accepted->calls)
+                        ? known_bytes_locked(accepted)
+                        : RING_ITEM(accepted->calls.behind, struct accepted_call, open)->from_bytes;
+    long long since = (long long)(atomic_load(&accepted->brought_bytes) - from);
+    if (kept > since)
+        take_off_dropped(accepted, kept - since);
 }
 
-void accepted_reset(struct accepted *accepted, uint64_t now_ns)
+void accepted_call_end(struct accepted_call *take_call)
 {
-    if (accepted == NULL)
+    if (take_call == NULL)
         return;
+    struct accepted *accepted = take_call->accepted;
+    thread_lock(&accepted->table->lock);
+    ring_take(&take_call->open);
+    atomic_fetch_add(&accepted->ended, 1);
+    drop_ended_locked(accepted);
+    thread_unlock(&accepted->table->lock);
+    accepted_unref(accepted);
+    free(take_call);
+}
+
+struct tls_peer accepted_call_peer(const struct accepted_call *call)
+{
+    if (call == NULL)
+        return (struct tls_peer){0};
+    thread_lock(&call->accepted->table->lock);
+    struct tls_peer peer = call->accepted->peer;
+    thread_unlock(&call->accepted->table->lock);
+    return peer;
+}
+
+void accepted_delivered(struct accepted_call *call, size_t bytes)
+{
+    if (call != NULL)
+        (void)take_off(call->accepted, (long long)(MESSAGE_PREFIX_BYTES + bytes));
+}
+
+void accepted_reset(struct accepted_call *call, uint64_t now_ns)
+{
+    if (call == NULL)
+        return;
+    struct accepted *accepted = call->accepted;
     if (now_ns - accepted->resets_since_ns > RESETS_NS) {
         accepted->resets_since_ns = now_ns;
         accepted->resets = 0;
@@ -470,5 +628,6 @@ struct accepted_counts accepted_count(struct accepted_table *table)
     thread_unlock(&table->lock);
     long long bytes = atomic_load(&table->unfinished_bytes);
     counts.unfinished_bytes = bytes > 0 ? (uint64_t)bytes : 0;
+    counts.dropped_bytes = atomic_load(&table->dropped_bytes);
     return counts;
 }

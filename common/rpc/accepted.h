@@ -6,9 +6,19 @@
  * From then on a connection counts against its certificate, of which none may have more than half of
  * all places, and against its role: some places are left for servers and operators.
  *
- * The transport reports how many bytes came, and its calls which of them were delivered. What is
- * left is what a peer makes the process keep without finishing it: messages, headers. Each role has
- * a most of that, and all connections together; the connection that has most of it goes first.
+ * Bytes. Until a peer has proved its certificate, all that it sends counts against it. From then on
+ * what counts is what the library has to keep for it, which this knows from the peer's frames
+ * (RFC 9113 4.1), decrypted, before the library gets them:
+ * - a frame or headers that are not whole, until they are;
+ * - what its calls brought, until the message that has it is delivered. A call that ends before that
+ *   leaves bytes that nobody will deliver. Whose bytes they are is not known here, since the library
+ *   does not say which call has which number in the frames. So they count until they can be no open
+ *   call's: until all calls that are open began after them. (1) No end of a call takes off what
+ *   another may still keep. Peers that open their calls one after another owe nothing when the next
+ *   one is under way; where one call stays open, what others left stays, too;
+ * - nothing while no call is open: the library drops what comes then.
+ * Each role has a most of that, and all connections together; the connection that has most of it
+ * goes first. Headers that are whole are not counted: calls are.
  *
  * A connection goes by a reset through a duplicate of its file; its owner, the transport, sees the
  * end and closes its own. Any thread. */
@@ -21,7 +31,9 @@
 #include <sys/socket.h>
 
 struct accepted;
+struct accepted_call;
 struct accepted_table;
+struct slice;
 
 struct accepted_limits {
     uint32_t connections_max;
@@ -30,7 +42,9 @@ struct accepted_limits {
     uint32_t certificate_max;                /* connections with one certificate */
     uint64_t unfinished_bytes_max;           /* of all connections */
     uint64_t role_bytes_max[TLS_ROLE_COUNT]; /* unfinished, of one connection */
-    uint32_t resets_max;                     /* calls that one connection gives up within 10 s */
+    uint32_t
+        calls_max; /* of one connection, open or about to be; a peer may be late to know less */
+    uint32_t resets_max; /* calls that one connection gives up within 10 s */
 };
 
 /* So many connections as a process may have that may open `file_max` files for them, two for each,
@@ -59,31 +73,31 @@ void accepted_expire(struct accepted_table *table, int64_t now_s);
 
 /* The peer proved this certificate. */
 void accepted_proved(struct accepted *accepted, const struct tls_peer *peer);
-void accepted_received(struct accepted *accepted, size_t bytes, uint64_t now_ns);
+/* A record of so many bytes is about to come. */
+void accepted_received(struct accepted *accepted, size_t bytes);
+/* What the peer sent since it proved its certificate, decrypted and in order, before the library has
+ * it. One thread at a time. */
+void accepted_brought(struct accepted *accepted, struct slice plain);
 void accepted_gone(struct accepted *take_accepted);
 
-/* A call begins on the connection of a peer as rpc_peer has its address. NULL: there is none, as
- * without TLS. */
-struct accepted *accepted_call_begin(struct accepted_table *table, const char *address) MUST_USE;
-/* It has ended (NULL is fine, as in all that follow): no more than `message_bytes_max` of the bytes
- * since `begun_bytes` were its own. */
-void accepted_call_end(struct accepted *take_accepted, uint64_t begun_bytes,
-                       size_t message_bytes_max);
-uint64_t accepted_certificate(const struct accepted *accepted); /* 0: none */
-int64_t accepted_ends_s(struct accepted *accepted);             /* that certificate; 0: none */
-struct digest accepted_shown(struct accepted *accepted);        /* all of it; zeros: none */
-uint64_t accepted_bytes(const struct accepted *accepted);       /* received so far */
-/* A message of so many bytes is with its receiver, or was sent to the peer, which confirms it. */
-void accepted_delivered(struct accepted *accepted, size_t bytes);
-void accepted_sent(struct accepted *accepted, size_t bytes);
-/* The peer gave up a call. */
-void accepted_reset(struct accepted *accepted, uint64_t now_ns);
+/* A call of the peer whose address the library prints like this: "10.0.0.1:1000",
+ * "[fe80::1%2]:1000". NULL: there is no such connection, or no memory. */
+struct accepted_call *accepted_call_begin(struct accepted_table *table,
+                                          const char *address) MUST_USE;
+/* The library has nothing of it any more. NULL is fine, as in all that follow: a call without TLS. */
+void accepted_call_end(struct accepted_call *take_call);
+struct tls_peer accepted_call_peer(const struct accepted_call *call); /* zeros: none */
+/* The library has handed out a message of so many bytes. */
+void accepted_delivered(struct accepted_call *call, size_t bytes);
+/* The peer gave up the call. */
+void accepted_reset(struct accepted_call *call, uint64_t now_ns);
 
 struct accepted_counts {
     uint32_t connections, half_open;
     uint64_t unfinished_bytes;
-    uint64_t ended;  /* connections, since the start */
-    uint64_t closed; /* those of them that a limit closed */
+    uint64_t dropped_bytes; /* since the start: what was never delivered, nor is kept */
+    uint64_t ended;         /* connections, since the start */
+    uint64_t closed;        /* those of them that a limit closed */
 };
 struct accepted_counts accepted_count(struct accepted_table *table);
 

@@ -187,11 +187,13 @@ static enum err holder_of(X509 *certificate, const char *path, struct tls_holder
             uris++;
         }
     }
-    const char *text = uri == NULL ? "" : (const char *)ASN1_STRING_get0_data(uri);
-    if (uris != 1 || strlen(text) != (size_t)ASN1_STRING_length(uri))
+    if (uris != 1)
         return reason_set(reason, ERR_UNTRUSTED,
                           "%s: names no role (its alternative names hold %d URIs, not one)", path,
                           uris);
+    const char *text = (const char *)ASN1_STRING_get0_data(uri);
+    if (strlen(text) != (size_t)ASN1_STRING_length(uri))
+        return reason_set(reason, ERR_UNTRUSTED, "%s: names no role (its URI has a byte 0)", path);
     struct reason why;
     if (tls_holder_of_uri(text, ret_holder, &why) != ERR_OK)
         return reason_set(reason, ERR_UNTRUSTED, "%s: %.400s", path, why.text);
@@ -625,7 +627,8 @@ enum err tls_hosts_add(struct tls_hosts *hosts, const char *host, struct reason 
     return ERR_OK;
 }
 
-static enum err host_add(struct tls_hosts *hosts, const GENERAL_NAME *name)
+/* Whole or not at all: what stands before a byte 0 is another host. */
+static enum err host_add(struct tls_hosts *hosts, const GENERAL_NAME *name, struct reason *reason)
 {
     char text[TLS_HOST_BYTES_MAX + 1] = "";
     const ASN1_STRING *value = name->type == GEN_DNS     ? name->d.dNSName
@@ -635,11 +638,13 @@ static enum err host_add(struct tls_hosts *hosts, const GENERAL_NAME *name)
         return ERR_OK;
     const uint8_t *bytes = ASN1_STRING_get0_data(value);
     size_t count = (size_t)ASN1_STRING_length(value);
-    if (name->type == GEN_IPADD)
+    if (name->type == GEN_IPADD && (count == 4 || count == 16))
         (void)inet_ntop(count == 4 ? AF_INET : AF_INET6, bytes, text, sizeof text);
-    else if (count < sizeof text)
+    else if (name->type == GEN_DNS && count < sizeof text && memchr(bytes, 0, count) == NULL)
         memcpy(text, bytes, count);
-    return text[0] == 0 ? ERR_OK : tls_hosts_add(hosts, text, NULL);
+    if (text[0] == 0)
+        return reason_set(reason, ERR_INVALID, "one of its hosts is neither a name nor an address");
+    return tls_hosts_add(hosts, text, reason);
 }
 
 enum err tls_certificate_digest(struct slice certificate, struct digest *ret_digest)
@@ -651,15 +656,15 @@ enum err tls_certificate_digest(struct slice certificate, struct digest *ret_dig
                : ERR_NOMEM;
 }
 
-enum err tls_hosts_of(struct slice certificate, struct tls_hosts *ret_hosts)
+enum err tls_hosts_of(struct slice certificate, struct tls_hosts *ret_hosts, struct reason *reason)
 {
     scoped(chain_release) struct chain chain = {0};
     *ret_hosts = (struct tls_hosts){0};
-    TRY(chain_parse(certificate, "certificate", &chain, NULL));
+    TRY(chain_parse(certificate, "certificate", &chain, reason));
     scoped(GENERAL_NAMES_free_scoped) GENERAL_NAMES *names =
         X509_get_ext_d2i(chain.certificates[0], NID_subject_alt_name, NULL, NULL);
     for (int i = 0; i < sk_GENERAL_NAME_num(names); i++)
-        TRY(host_add(ret_hosts, sk_GENERAL_NAME_value(names, i)));
+        TRY(host_add(ret_hosts, sk_GENERAL_NAME_value(names, i), reason));
     return ERR_OK;
 }
 
@@ -767,13 +772,19 @@ enum err tls_revoked_line(struct slice certificate, const char *path, int64_t no
     TRY(holder_of(chain.certificates[0], path, &holder, reason));
     const ASN1_INTEGER *number = X509_get0_serialNumber(chain.certificates[0]);
     const uint8_t *bytes = ASN1_STRING_get0_data(number);
+    if (ASN1_STRING_length(number) > NUMBER_BYTES_MAX)
+        return reason_set(reason, ERR_UNTRUSTED,
+                          "%s: its number has more than %d bytes, so no list can name it; make a "
+                          "new CA (roost cert)",
+                          path, NUMBER_BYTES_MAX);
     for (int i = 0; i < ASN1_STRING_length(number); i++)
         TRY(buf_printf(ret_line, "%02x", bytes[i]));
     return buf_printf(ret_line, " %s/%s %s\n", tls_role_name(holder.role), holder.name,
                       moment_text(now_s).text);
 }
 
-/* The number at the beginning of a line, as tls_revoked_line() writes it. 0: there is none. */
+/* The number at the beginning of a line, as tls_revoked_line() writes it. 0: there is none. A zero in
+ * front is none of it: no certificate's number has one, so that line would revoke nothing. */
 static uint64_t line_digest(const char *line, size_t bytes)
 {
     uint8_t number[NUMBER_BYTES_MAX];
@@ -789,7 +800,7 @@ static uint64_t line_digest(const char *line, size_t bytes)
             return 0;
         number[i / 2] = (uint8_t)(i % 2 == 0 ? value << 4 : number[i / 2] | value);
     }
-    return number_digest(number, digits / 2);
+    return number[0] == 0 && digits > 2 ? 0 : number_digest(number, digits / 2);
 }
 
 enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revoked *ret_revoked,
@@ -797,17 +808,24 @@ enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revok
 {
     uint32_t count = 0;
     uint64_t certificates[TLS_REVOKED_MAX];
-    const char *from = (const char *)text.data, *end = from + text.bytes;
-    for (unsigned line = 1; from < end; line++) {
-        const char *next = memchr(from, '\n', (size_t)(end - from));
-        size_t bytes = (size_t)((next != NULL ? next : end) - from);
+    size_t at = 0;
+    for (unsigned line = 1; at < text.bytes; line++) {
+        const char *from = (const char *)text.data + at;
+        const char *end = memchr(from, '\n', text.bytes - at);
+        size_t bytes = end != NULL ? (size_t)(end - from) : text.bytes - at;
         uint64_t certificate = line_digest(from, bytes);
-        if (certificate == 0 || count == TLS_REVOKED_MAX)
+        if (certificate == 0)
             return reason_set(
-                reason, ERR_UNTRUSTED, "%s: line %u %s (roost cert --revoke)", path, line,
-                certificate == 0 ? "begins with no certificate's number" : "is one too many");
+                reason, ERR_UNTRUSTED,
+                "%s: line %u begins with no certificate's number (roost cert --revoke)", path,
+                line);
+        if (count == TLS_REVOKED_MAX)
+            return reason_set(reason, ERR_UNTRUSTED,
+                              "%s: line %u is one too many; remove lines of certificates that have "
+                              "expired",
+                              path, line);
         certificates[count++] = certificate;
-        from = next != NULL ? next + 1 : end;
+        at += bytes + 1;
     }
     memcpy(ret_revoked->certificates, certificates, count * sizeof *certificates);
     ret_revoked->count = count;

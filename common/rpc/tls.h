@@ -93,7 +93,8 @@ struct tls_revoked {
     uint64_t modified_ns, bytes;            /* its file, when it was read; 0: there was none */
     uint64_t certificates[TLS_REVOKED_MAX]; /* as in struct tls_peer */
 };
-/* The line that revokes a certificate (PEM, at `path`), appended to *ret_line. */
+/* The line that revokes a certificate (PEM, at `path`), appended to *ret_line. ERR_UNTRUSTED: it is
+ * none of ours, or its number is longer than RFC 5280 allows. */
 enum err tls_revoked_line(struct slice certificate, const char *path, int64_t now_s,
                           struct buf *ret_line, struct reason *reason) MUST_USE;
 /* ERR_UNTRUSTED: a line that is none, or too many; nothing is written. */
@@ -103,7 +104,9 @@ enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revok
  * error, and when there is none, *revoked stays as it was. */
 enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *ret_news,
                           struct reason *reason) MUST_USE;
-/* Adds the certificate in the file `path` to the list in `dir`. */
+/* Adds the certificate in the file `path` to the list in `dir`, once, and copies the list to the
+ * servers' folders there. ERR_UNTRUSTED: the list has a wrong line, or is full, so that no daemon
+ * would read it: nothing is written, and `reason` says which line. */
 enum err tls_revoke(const char *dir, const char *path, int64_t now_s,
                     struct reason *reason) MUST_USE;
 
@@ -191,12 +194,14 @@ enum err tls_issue(struct slice ca, struct slice ca_key, const struct tls_reques
  * none. */
 enum err tls_certificate_digest(struct slice certificate, struct digest *ret_digest) MUST_USE;
 
-/* The names and addresses of a server's certificate, without those that each has. */
+/* The names and addresses of a server's certificate, without those that each has. ERR_UNTRUSTED: it
+ * is no certificate. ERR_INVALID: one of them can be no host (a byte 0), or they are too many. */
 struct tls_hosts {
     size_t count;
     char names[TLS_HOSTS_MAX][TLS_HOST_BYTES_MAX + 1];
 };
-enum err tls_hosts_of(struct slice certificate, struct tls_hosts *ret_hosts) MUST_USE;
+enum err tls_hosts_of(struct slice certificate, struct tls_hosts *ret_hosts,
+                      struct reason *reason) MUST_USE;
 /* Once. ERR_INVALID: too many, or too long. */
 enum err tls_hosts_add(struct tls_hosts *hosts, const char *host, struct reason *reason) MUST_USE;
 

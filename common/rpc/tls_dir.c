@@ -197,16 +197,50 @@ static enum err give_revoked(const char *dir, struct slice text, struct reason *
     return ERR_OK;
 }
 
+static bool revoked_has(const struct tls_revoked *revoked, uint64_t certificate)
+{
+    for (uint32_t i = 0; i < revoked->count; i++)
+        if (revoked->certificates[i] == certificate)
+            return true;
+    return false;
+}
+
+/* Adds the line to the list in *text, unless the certificate has one there. Who edits a list may end
+ * it without a newline. A daemon refuses a list as a whole, so what comes out is judged as it will. */
+static enum err revoked_add(struct slice line, const char *path, struct buf *text,
+                            struct reason *reason)
+{
+    struct tls_revoked list = {0}, added = {0};
+    TRY(tls_revoked_parse(buf_slice(text), path, &list, reason));
+    TRY(tls_revoked_parse(line, path, &added, reason));
+    if (revoked_has(&list, added.certificates[0]))
+        return ERR_OK;
+    if (text->bytes > 0 && text->data[text->bytes - 1] != '\n')
+        TRY(buf_append(text, "\n", 1));
+    TRY(buf_append(text, line.data, line.bytes));
+    if (text->bytes > REVOKED_BYTES_MAX)
+        return reason_set(reason, ERR_UNTRUSTED,
+                          "%s: would be longer than %d bytes; remove lines of certificates that "
+                          "have expired",
+                          path, REVOKED_BYTES_MAX);
+    return tls_revoked_parse(buf_slice(text), path, &list, reason);
+}
+
 enum err tls_revoke(const char *dir, const char *path, int64_t now_s, struct reason *reason)
 {
     struct tls_path list;
-    scoped(buf_release) struct buf text = {0}, certificate = {0};
+    struct reason why = {0};
+    scoped(buf_release) struct buf text = {0}, certificate = {0}, line = {0};
     TRY(path_of(dir, "revoked", "", &list, reason));
     enum err err = file_read(list.text, REVOKED_BYTES_MAX, &text, reason);
     if (err != ERR_NOT_FOUND)
         TRY(err);
     TRY(pem_read(path, &certificate, reason));
-    TRY(tls_revoked_line(buf_slice(&certificate), path, now_s, &text, reason));
+    TRY(tls_revoked_line(buf_slice(&certificate), path, now_s, &line, reason));
+    err = revoked_add(buf_slice(&line), list.text, &text, &why);
+    if (err != ERR_OK)
+        return reason_set(reason, err, "%.160s is not revoked: %.300s", path,
+                          reason_text(err, &why));
     TRY(file_write_atomic(&file_ops_real, list.text, 0644, buf_slice(&text), reason));
     return give_revoked(dir, buf_slice(&text), reason);
 }
@@ -270,14 +304,29 @@ static enum err authority_open(const char *dir, const struct tls_certificates *w
     return ERR_OK;
 }
 
+/* The hosts that the certificate at `path` names already. A file that holds no certificate is made
+ * anew. A certificate with a name that no host can have is refused: without that name, or with a part
+ * of it, the new one would be for other hosts than the old one. */
+static enum err hosts_before(const char *path, struct tls_hosts *ret_hosts, struct reason *reason)
+{
+    scoped(buf_release) struct buf before = {0};
+    struct reason why = {0};
+    *ret_hosts = (struct tls_hosts){0};
+    if (file_read(path, TLS_PEM_BYTES_MAX, &before, NULL) != ERR_OK)
+        return ERR_OK;
+    enum err err = tls_hosts_of(buf_slice(&before), ret_hosts, &why);
+    if (err == ERR_INVALID)
+        return reason_set(reason, err,
+                          "%s: %.200s; remove that file, and name its hosts anew (--host)", path,
+                          why.text);
+    return err == ERR_UNTRUSTED ? ERR_OK : err;
+}
+
 /* The hosts that are wanted, and those that the certificate at `path` names already. */
 static enum err hosts_join(const char *path, const struct tls_certificates *wanted,
                            struct tls_hosts *ret_hosts, struct reason *reason)
 {
-    scoped(buf_release) struct buf before = {0};
-    *ret_hosts = (struct tls_hosts){0};
-    if (file_read(path, TLS_PEM_BYTES_MAX, &before, NULL) == ERR_OK)
-        ignore(tls_hosts_of(buf_slice(&before), ret_hosts)); /* what is damaged is made anew */
+    TRY(hosts_before(path, ret_hosts, reason));
     for (size_t i = 0; i < wanted->host_count; i++)
         TRY(tls_hosts_add(ret_hosts, wanted->hosts[i], reason));
     return ERR_OK;

@@ -6,8 +6,10 @@
 #include "common/settings/config_guess.h"
 #include "common/settings/config_short.h"
 #include "common/settings/config_yaml.h"
+#include "common/slip.h"
 #include "common/utf8.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -246,7 +248,8 @@ static enum err unknown(struct reading *reading, const struct config_place *plac
     for (size_t i = 0; i < reading->table->fields_count; i++) {
         const struct config_field *field = &reading->table->fields[i];
         if (field->type != CONFIG_RETIRED)
-            config_guess_try(&guess, field->path, field->help);
+            config_guess_try(&guess,
+                             &(struct config_known){field->path, field->help, field->called});
     }
     bool guessed = guess.path[0] != 0;
     return reason_set(reading->reason, ERR_INVALID, "%s: unknown key %s%s%s%s",
@@ -341,6 +344,47 @@ const char *config_environment(const char *const *environment, const char *path)
     for (; value == NULL && *environment != NULL; environment++)
         value = environment_value(*environment, path);
     return value;
+}
+
+enum err config_path_error(enum err err)
+{
+    return err == ERR_NOT_FOUND || err == ERR_EXISTS || err == ERR_MALFORMED ? ERR_INVALID : err;
+}
+
+/* "train_steps" of "ROOST_TRAIN_STEPS=10"; "": it is none of ours. */
+static void own_name(const char *line, char name[static CONFIG_YAML_PATH_BYTES])
+{
+    size_t prefix = strlen(CONFIG_ENVIRONMENT_PREFIX);
+    bool ours = strncmp(line, CONFIG_ENVIRONMENT_PREFIX, prefix) == 0;
+    snprintf(name, CONFIG_YAML_PATH_BYTES, "%.*s", ours ? (int)strcspn(line + prefix, "=") : 0,
+             ours ? line + prefix : "");
+    for (char *at = name; *at != 0; at++)
+        *at = (char)tolower((unsigned char)*at);
+}
+
+/* A path as it stands in a variable's name. */
+static void flat_path(const char *path, char name[static CONFIG_YAML_PATH_BYTES])
+{
+    snprintf(name, CONFIG_YAML_PATH_BYTES, "%s", path);
+    for (char *dot = name; (dot = strchr(dot, '.')) != NULL;)
+        *dot = '_';
+}
+
+const char *config_meant(const struct config_table *table, const char *line)
+{
+    char name[CONFIG_YAML_PATH_BYTES], known[CONFIG_YAML_PATH_BYTES];
+    const char *meant = NULL;
+    size_t least = SLIP_MAX;
+    own_name(line, name);
+    for (size_t i = 0; i < table->fields_count && least > 0; i++) {
+        flat_path(table->fields[i].path, known);
+        size_t apart = slip_distance(name, known);
+        if (apart < least) {
+            least = apart;
+            meant = table->fields[i].path;
+        }
+    }
+    return least == 0 ? NULL : meant;
 }
 
 static enum err not_now(struct reading *reading, const struct config_place *place, const char *path,

@@ -56,6 +56,7 @@ struct config_field {
      * values of the bit mask; mask 0: always. A row that does not exist stays zero. */
     const char *when_path;
     uint32_t when_mask;
+    const char *called; /* what other systems call it: words with spaces between, or NULL */
     bool late; /* readers of older versions do not know the key: it is printed only with another
                   value than its default; without one, not when it is an empty text */
 };
@@ -102,6 +103,14 @@ enum err config_parse(const struct config_table *table, struct slice text, const
 
 /* What the environment ("NAME=value" lines ending with NULL) sets `path` to; NULL: nothing. */
 const char *config_environment(const char *const *environment, const char *path);
+
+/* What came of the path that a setting names, as an error of the setting: ERR_INVALID where it is
+ * not there, is something else or holds something else, which starting again does not mend. */
+enum err config_path_error(enum err err);
+
+/* The setting that a line of the environment was meant for, whose name is a slip of the finger away
+ * from the variable's; NULL: it is a setting, or near none: others may use the prefix, too. */
+const char *config_meant(const struct config_table *table, const char *line);
 
 /* The row of `path` that exists in these settings; fields_count: none. */
 size_t config_find(const struct config_table *table, const void *settings, const char *path);

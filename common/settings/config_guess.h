@@ -14,7 +14,13 @@ struct config_guess {
 
 struct config_guess config_guess(const char *key);
 
-/* One setting that is known, and the sections that it is in; `help` is what explains it. */
-void config_guess_try(struct config_guess *guess, const char *path, const char *help);
+/* A setting that is known. */
+struct config_known {
+    const char *path;
+    const char *help;   /* what explains it; NULL: nothing does */
+    const char *called; /* what other systems call it: words with spaces between, or NULL */
+};
+/* It, and the sections that it is in. */
+void config_guess_try(struct config_guess *guess, const struct config_known *known);
 
 #endif

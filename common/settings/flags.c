@@ -70,8 +70,7 @@ enum err flags_read_spec(const char *path, const struct flags_sets *sets, struct
     const struct config_overrides overrides = {.flags = sets->list,
                                                .flags_count = sets->count,
                                                .environment = (const char *const *)environ};
-    enum err err = file_read(path, CONFIG_FILE_BYTES_MAX, &text, reason);
-    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
+    TRY(config_path_error(file_read(path, CONFIG_FILE_BYTES_MAX, &text, reason)));
     return spec_parse(buf_slice(&text), path, &overrides, ret_spec, reason);
 }
 

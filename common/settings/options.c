@@ -6,6 +6,7 @@
 #include "common/settings/flags.h"
 #include "common/utf8.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -144,8 +145,8 @@ static enum err read_settings(const struct command_line *line, void *ret_setting
     };
     enum err err = ERR_OK;
     if (line->file != NULL)
-        err = file_read(line->file, CONFIG_FILE_BYTES_MAX, &text, reason);
-    TRY(err == ERR_NOT_FOUND || err == ERR_MALFORMED ? ERR_INVALID : err);
+        err = config_path_error(file_read(line->file, CONFIG_FILE_BYTES_MAX, &text, reason));
+    TRY(err);
     return config_parse(line->options->table, buf_slice(&text),
                         line->file == NULL ? "settings" : line->file, &overrides, ret_settings,
                         NULL, reason);
@@ -159,6 +160,35 @@ static enum err print_settings(const struct config_table *table, const void *set
     return ERR_OK;
 }
 
+/* A daemon inherits the settings of other programs, too. These two are near each other. */
+static bool is_of_others(const char *line)
+{
+    static const char *const others[] = {"ROOST_LEASE_MS=", "ROOST_LEAVE_MS="};
+    bool found = false;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        found = found || strncmp(line, others[i], strlen(others[i])) == 0;
+    return found;
+}
+
+static void warn_of_slip(const char *program, const char *line, const char *meant)
+{
+    struct logger logger = log_stderr(LOG_LEVEL_WARNING, options_environment("JOURNAL_STREAM", ""));
+    fprintf(stderr, "%s%s: warning: %.*s is no setting (did you mean " CONFIG_ENVIRONMENT_PREFIX,
+            log_mark(&logger, LOG_LEVEL_WARNING), program, (int)strcspn(line, "="), line);
+    for (; *meant != 0; meant++)
+        fputc(*meant == '.' ? '_' : toupper((unsigned char)*meant), stderr);
+    fputs("?)\n", stderr);
+}
+
+void options_warn_of_slips(const char *program, const struct config_table *table)
+{
+    for (char **line = environ; *line != NULL; line++) {
+        const char *meant = is_of_others(*line) ? NULL : config_meant(table, *line);
+        if (meant != NULL)
+            warn_of_slip(program, *line, meant);
+    }
+}
+
 enum err options_parse(const struct options *options, int argc, char **argv, void *ret_settings,
                        bool *ret_check, struct reason *reason)
 {
@@ -170,6 +200,7 @@ enum err options_parse(const struct options *options, int argc, char **argv, voi
     struct argp argp = {line->argp_options, parse_option, NULL, options->summary, NULL, NULL, NULL};
     argp_err_exit_status = EXIT_USAGE;
     flags_parse(&argp, argc, argv, line);
+    options_warn_of_slips(options->program, options->table);
     enum err err = read_settings(line, ret_settings, reason);
     if (err == ERR_OK && line->check)
         err = print_settings(options->table, ret_settings);

@@ -24,6 +24,10 @@ struct options {
 enum err options_parse(const struct options *options, int argc, char **argv, void *ret_settings,
                        bool *ret_check, struct reason *reason) MUST_USE;
 
+/* Says which variables of the environment are a slip away from a setting of the table: they set
+ * nothing. */
+void options_warn_of_slips(const char *program, const struct config_table *table);
+
 /* The environment variable `name`; `otherwise` when it is not set. */
 const char *options_environment(const char *name, const char *otherwise);
 

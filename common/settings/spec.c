@@ -87,20 +87,27 @@ static const struct config_field fields[] = {
     {"model.kind", "what is trained: a GPT-2, fully connected layers, or a Llama", CONFIG_NAME,
      ROW(model, kind, REFUSED), .names = spec_model_kinds, .initial = "gpt"},
     {"model.layers", "transformer blocks", CONFIG_U32,
-     ROW(model, layers, REFUSED), .min = 1, .max = LAYERS_MAX, .initial = "4", TOKENS},
+     ROW(model, layers, REFUSED), .min = 1, .max = LAYERS_MAX, .initial = "4", TOKENS,
+     .called = "n_layer num_layers num_hidden_layers"},
     {"model.heads", "attention heads; divide the width", CONFIG_U32,
-     ROW(model, heads, REFUSED), .min = 1, .max = 1024, .initial = "4", TOKENS},
+     ROW(model, heads, REFUSED), .min = 1, .max = 1024, .initial = "4", TOKENS,
+     .called = "n_head num_heads num_attention_heads"},
     {"model.kv_heads", "heads of keys and values; divide the heads; as many as heads unless set",
-     CONFIG_U32, ROW(model, kv_heads, REFUSED), .min = 1, .max = 1024, LLAMA},
+     CONFIG_U32, ROW(model, kv_heads, REFUSED), .min = 1, .max = 1024, LLAMA,
+     .called = "n_kv_heads num_kv_heads num_key_value_heads"},
     {"model.width", "channels of the residual stream", CONFIG_U32,
-     ROW(model, width, REFUSED), .min = 1, .max = WIDTH_MAX, .initial = "128", TOKENS},
+     ROW(model, width, REFUSED), .min = 1, .max = WIDTH_MAX, .initial = "128", TOKENS,
+     .called = "n_embd d_model hidden_size dim"},
     {"model.hidden", "channels between a block's gate and down projections; 2/3 of 4 x width, rounded "
      "up to a multiple of 256, unless set", CONFIG_U32,
-     ROW(model, hidden, REFUSED), .min = 1, .max = HIDDEN_MAX, LLAMA},
+     ROW(model, hidden, REFUSED), .min = 1, .max = HIDDEN_MAX, LLAMA,
+     .called = "intermediate_size ffn_hidden_size d_ff"},
     {"model.context", "tokens of one sample", CONFIG_U32,
-     ROW(model, context, REFUSED), .min = 1, .max = CONTEXT_MAX, .initial = "128", TOKENS},
+     ROW(model, context, REFUSED), .min = 1, .max = CONTEXT_MAX, .initial = "128", TOKENS,
+     .called = "block_size seq_len seq_length max_seq_len n_positions max_position_embeddings"},
     {"model.vocabulary", "token values; text: 256, tokens: 50257 unless set", CONFIG_U32,
-     ROW(model, vocabulary, REFUSED), .min = 2, .max = VOCABULARY_MAX, TOKENS},
+     ROW(model, vocabulary, REFUSED), .min = 2, .max = VOCABULARY_MAX, TOKENS,
+     .called = "vocab_size"},
     {"model.layers", "sizes from inputs to classes; [2, 100, classes] unless set", CONFIG_U32S,
      ROW(model, sizes, REFUSED), .min = 1, .max = 1 << 20, .count_min = 2,
      .count_max = SPEC_SIZES_MAX, .count_offset = offsetof(struct spec, model.sizes_count), MLP},
@@ -128,15 +135,18 @@ static const struct config_field fields[] = {
      ROW(data, noise, REFUSED), .real_max = 10, .initial = "0.2", SPIRAL},
 
     {"train.steps", "updates of all weights on the servers", CONFIG_U64,
-     ROW(train, steps, FREE), .min = 1, .max = STEPS_MAX, .initial = "300"},
+     ROW(train, steps, FREE), .min = 1, .max = STEPS_MAX, .initial = "300",
+     .called = "max_iters train_iters iterations"},
     {"train.slots", "fixed pieces of a step's batch; what workers lease", CONFIG_U32,
      ROW(train, slots, DIGEST), .min = 1, .max = TREE_SLOTS_MAX, .initial = "16"},
     {"train.slot_samples", "samples of one slot; with local steps, of each of them", CONFIG_U32,
-     ROW(train, slot_samples, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX, .initial = "4"},
+     ROW(train, slot_samples, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX, .initial = "4",
+     .called = "batch_size"},
     {"train.microbatch", "samples of one forward and backward pass; divides slot_samples, the "
      "largest divisor up to 8 unless set, with tf32 or bf16 up to 32768 tokens or 12 GiB of "
      "activations", CONFIG_U32,
-     ROW(train, microbatch, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX},
+     ROW(train, microbatch, DIGEST), .min = 1, .max = SLOT_SAMPLES_MAX,
+     .called = "micro_batch_size per_device_train_batch_size"},
     {"train.pieces", "products of fixed shape that each layer is computed by which tensor parallelism "
      "could split, a power of two that divides its heads (and its heads of keys and values) or its "
      "width; sums over them are taken in one order, so that any tensor degree that divides it would "
@@ -151,7 +161,8 @@ static const struct config_field fields[] = {
     {"train.precision", "of weights and gradients on the wire; sums and state stay fp32",
      CONFIG_NAME, ROW(train, precision, DIGEST), .names = precisions, .initial = "fp32"},
     {"train.compute", "what workers multiply, sums are fp32; tf32 and bf16 need GPUs", CONFIG_NAME,
-     ROW(train, compute, DIGEST), .names = computes, .initial = "fp32"},
+     ROW(train, compute, DIGEST), .names = computes, .initial = "fp32",
+     .called = "dtype mixed_precision"},
     {"train.threads", "of one worker's kernels", CONFIG_U32,
      ROW(train, threads, DIGEST), .min = 1, .max = 256, .initial = "1"},
     {"train.node_slots", "slots that one push sums, a power of two; 0 lets the coordinator choose; "
@@ -160,12 +171,15 @@ static const struct config_field fields[] = {
     {"train.gemm_core", "OpenBLAS core type that every worker uses", CONFIG_TEXT,
      ROW(train, gemm_core, DIGEST), .min = 1, .max = SPEC_CORE_BYTES - 1, .initial = "auto"},
     {"train.validate_every", "steps between validations; 0: only at the end", CONFIG_U32,
-     ROW(train, validate_every, FREE), .max = STEPS_MAX, .initial = "100"},
+     ROW(train, validate_every, FREE), .max = STEPS_MAX, .initial = "100",
+     .called = "eval_interval eval_every eval_steps"},
     {"train.validation_samples", "held-out samples used, at most; 0: all", CONFIG_U32,
-     ROW(train, validation_samples, FREE), .max = STEPS_MAX, .initial = "256"},
+     ROW(train, validation_samples, FREE), .max = STEPS_MAX, .initial = "256",
+     .called = "eval_iters"},
     {"train.recompute", "activations of layers again in backward instead of keeping them: of none "
      "(false), of all (true), or of every recompute_every-th layer (in a file also {every: 2})", CONFIG_NAME,
-     ROW(train, recompute, FREE), .names = recomputes, .initial = "false"},
+     ROW(train, recompute, FREE), .names = recomputes, .initial = "false",
+     .called = "gradient_checkpointing activation_checkpointing"},
     {"train.recompute_every", "2: every second layer", CONFIG_U32,
      ROW(train, recompute_every, FREE), .min = 2, .max = 1 << 16, .initial = "2",
      .when_path = "train.recompute", .when_mask = 1 << SPEC_RECOMPUTE_EVERY},
@@ -199,10 +213,12 @@ static const struct config_field fields[] = {
      ROW(train, residency.prefetch, FREE), .max = 1 << 10, .initial = "1", STREAMED},
 
     {"mesh.stage", "workers that share a ticket, each with the weights of a run of layers of its own",
-     CONFIG_U32, ROW(mesh, stages, FREE), .min = 1, .max = SPEC_STAGES_MAX, .initial = "1", .late = true},
+     CONFIG_U32, ROW(mesh, stages, FREE), .min = 1, .max = SPEC_STAGES_MAX, .initial = "1", .late = true,
+     .called = "pipeline_parallel_size pipeline_model_parallel_size"},
     {"mesh.tensor", "workers that share each of these places, each with the weights of some of the "
      "pieces: a power of two that divides train.pieces",
-     CONFIG_U32, ROW(mesh, ranks, FREE), .min = 1, .max = SPEC_STAGES_MAX, .initial = "1", .late = true},
+     CONFIG_U32, ROW(mesh, ranks, FREE), .min = 1, .max = SPEC_STAGES_MAX, .initial = "1", .late = true,
+     .called = "tensor_parallel_size tensor_model_parallel_size"},
     {"mesh.schedule", "who computes which microbatch when (docs/schedules.md)", CONFIG_NAME,
      ROW(mesh, schedule, FREE), .names = pipelines, .initial = "1f1b", .late = true},
     {"mesh.units", "runs of layers that each of them has; more than 1: interleaved", CONFIG_U32,
@@ -227,20 +243,25 @@ static const struct config_field fields[] = {
      ROW(optimizer, betas, DIGEST), .real_max = 1, .real_below = true, .count_min = 2,
      .count_max = 2, .initial = "[0.9, 0.95]", ADAMW},
     {"optimizer.eps", "added to the root of the second moment", CONFIG_REAL,
-     ROW(optimizer, eps, DIGEST), .real_above = true, .real_max = 1, .initial = "1e-8", ADAMW},
+     ROW(optimizer, eps, DIGEST), .real_above = true, .real_max = 1, .initial = "1e-8", ADAMW,
+     .called = "epsilon"},
     {"optimizer.momentum", "decay of the momentum", CONFIG_REAL,
      ROW(optimizer, momentum, DIGEST), .real_max = 1, .real_below = true, .initial = "0.9",
      MOMENTUM},
     {"optimizer.nesterov", "Nesterov's momentum", CONFIG_BOOL,
      ROW(optimizer, nesterov, DIGEST), .initial = "false", MOMENTUM},
     {"optimizer.weight_decay", "of matrices", CONFIG_REAL,
-     ROW(optimizer, weight_decay, DIGEST), .real_max = 100, .initial = "0.1", ADAMW},
+     ROW(optimizer, weight_decay, DIGEST), .real_max = 100, .initial = "0.1", ADAMW,
+     .called = "wd"},
     {"optimizer.weight_decay", "of matrices", CONFIG_REAL,
-     ROW(optimizer, weight_decay, DIGEST), .real_max = 100, .initial = "0", NOT_ADAMW},
+     ROW(optimizer, weight_decay, DIGEST), .real_max = 100, .initial = "0", NOT_ADAMW,
+     .called = "wd"},
     {"optimizer.clip_norm", "largest norm of the whole gradient; 0: any", CONFIG_REAL,
-     ROW(optimizer, clip_norm, DIGEST), .real_max = 1e12, .initial = "1", ADAMW},
+     ROW(optimizer, clip_norm, DIGEST), .real_max = 1e12, .initial = "1", ADAMW,
+     .called = "grad_clip max_grad_norm gradient_clipping"},
     {"optimizer.clip_norm", "largest norm of the whole gradient; 0: any", CONFIG_REAL,
-     ROW(optimizer, clip_norm, DIGEST), .real_max = 1e12, .initial = "0", NOT_ADAMW},
+     ROW(optimizer, clip_norm, DIGEST), .real_max = 1e12, .initial = "0", NOT_ADAMW,
+     .called = "grad_clip max_grad_norm gradient_clipping"},
     {"optimizer.schedule", "learning rate after the warm-up", CONFIG_NAME,
      ROW(optimizer, schedule, DIGEST), .names = schedules, .initial = "cosine", ADAMW},
     {"optimizer.schedule", "learning rate after the warm-up", CONFIG_NAME,
@@ -250,7 +271,7 @@ static const struct config_field fields[] = {
     {"optimizer.decay_samples", "samples after which lr_min is reached; the run's end unless set",
      CONFIG_U64, ROW(optimizer, decay_samples, DIGEST), .min = 1, .max = SPEC_SAMPLES_MAX, FALLING},
     {"optimizer.lr_min", "learning rate at the end; lr / 10 unless set", CONFIG_REAL,
-     ROW(optimizer, lr_min, DIGEST), .real_max = 1000, FALLING},
+     ROW(optimizer, lr_min, DIGEST), .real_max = 1000, FALLING, .called = "min_lr"},
 
     {"consistency.kind", "which version a gradient uses and when it is applied", CONFIG_NAME,
      ROW(consistency, kind, REFUSED), .names = consistency_kinds, .initial = "sync"},
@@ -284,9 +305,11 @@ static const struct config_field fields[] = {
      .initial = "0.9", NESTEROV},
 
     {"checkpoint.every_steps", "steps between checkpoints; 0: only first and last", CONFIG_U64,
-     ROW(checkpoint, every_steps, FREE), .max = STEPS_MAX, .initial = "100"},
+     ROW(checkpoint, every_steps, FREE), .max = STEPS_MAX, .initial = "100",
+     .called = "save_steps save_interval"},
     {"checkpoint.keep", "newest checkpoints kept", CONFIG_U32,
-     ROW(checkpoint, keep, FREE), .min = 1, .max = 10000, .initial = "3"},
+     ROW(checkpoint, keep, FREE), .min = 1, .max = 10000, .initial = "3",
+     .called = "save_total_limit"},
     {"checkpoint.memory_bytes", "of each server, for copies of chunks on their way to a checkpoint: "
      "steps go on beside it as far as this reaches, and wait for the disk beyond", CONFIG_U64,
      ROW(checkpoint, memory_bytes, FREE), .min = 1 << 20, .max = UINT64_C(1) << 40,
@@ -327,6 +350,11 @@ enum err spec_print(const struct spec *spec, struct buf *buf)
 enum err spec_print_reference(struct buf *buf)
 {
     return config_print_reference(&table, buf);
+}
+
+const struct config_table *spec_table(void)
+{
+    return &table;
 }
 
 /* ---- defaults that depend on other settings ---- */

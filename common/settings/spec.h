@@ -206,6 +206,9 @@ enum err spec_print(const struct spec *spec, struct buf *buf) MUST_USE;
  * docs/spec.md with it. */
 enum err spec_print_reference(struct buf *buf) MUST_USE;
 
+/* All keys, for a look at their names. */
+const struct config_table *spec_table(void);
+
 /* Whether a run may be continued with a changed setting. */
 enum spec_resume {
     SPEC_RESUME_FREE,   /* the weights come out the same */

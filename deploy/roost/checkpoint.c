@@ -9,6 +9,7 @@
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"
 #include "deploy/roost/stored.h"
+#include "deploy/roost/watch.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -303,14 +304,15 @@ static bool has_lost_server(const struct status_reply *status)
     return false;
 }
 
-/* What a run waits for that writes no checkpoint. ERR_OK: nothing, or nobody says it. */
+/* What a run waits for that writes no checkpoint, also at its start. ERR_OK: nothing, or nobody says
+ * it. */
 static enum err see_why(struct client *client, bool lost_only, struct reason *reason)
 {
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status;
     struct reason why;
     if (client_status(client, &answer, &status, &why) != ERR_OK || status.reason[0] == 0 ||
-        status.state != RUN_TRAINING || (lost_only && !has_lost_server(&status)))
+        watch_is_over(&status) || (lost_only && !has_lost_server(&status)))
         return ERR_OK;
     return reason_set(reason, ERR_DEADLINE,
                       "no checkpoint is written while the run waits: %s; `roost status` has more",

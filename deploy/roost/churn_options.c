@@ -2,6 +2,7 @@
 
 #include "common/file.h"
 #include "common/scoped.h"
+#include "common/settings/options.h"
 #include "deploy/roost/arguments.h"
 
 enum { TRACE_BYTES_MAX = 64 << 20, RATE_MAX = 1000, SPEED_MAX = 100000 };
@@ -68,6 +69,6 @@ enum err churn_open(const struct churn_options *options, uint32_t workers, uint3
                                                         .servers = options->servers ? servers : 0});
         return ERR_OK;
     }
-    TRY(file_read(options->trace, TRACE_BYTES_MAX, &text, reason));
+    TRY(config_path_error(file_read(options->trace, TRACE_BYTES_MAX, &text, reason)));
     return churn_of_trace(options->trace, buf_slice(&text), options->speed, ret_churn, reason);
 }

@@ -1,8 +1,11 @@
 #include "deploy/roost/launch.h"
 
 #include "common/data/run_data.h"
+#include "common/file.h"
+#include "common/files/safetensors.h"
 #include "common/program/spec_file.h"
 #include "common/scoped.h"
+#include "common/settings/options.h"
 
 #include <string.h>
 
@@ -58,16 +61,29 @@ static enum err read_data(struct launch *launch, struct reason *reason)
     return ERR_OK;
 }
 
-/* A run may begin from a machine that has no copy of the data. */
+/* A run may begin from a machine that has no copy of the data, or a folder without files in its
+ * place. */
 static enum err find_data(const struct launch_options *options, struct launch *launch,
                           struct reason *reason)
 {
+    struct file_info info;
+    const char *path = launch->spec.data.path;
     enum err err = read_data(launch, reason);
-    if (err != ERR_DATA_SET || !options->data_elsewhere)
+    if (err != ERR_DATA_SET || !options->elsewhere)
         return err;
-    fprintf(stderr, "%s is not on this machine: the coordinator's reads its copy\n",
-            launch->spec.data.path);
+    fprintf(stderr, "%s %s on this machine: the coordinator's reads its copy\n", path,
+            file_stat(path, &info, NULL) == ERR_OK ? "has no files" : "is not");
     return ERR_OK;
+}
+
+/* Before a process is started for them; whether they fit the model is seen by who has it. */
+static enum err check_weights(const char *path, struct reason *reason)
+{
+    scoped(file_map_release) struct file_map file = {0};
+    scoped(safetensors_release) struct safetensors header = {0};
+    TRY(config_path_error(file_map_open(path, &file, reason)));
+    return config_path_error(
+        safetensors_parse(path, file.bytes, file.bytes.bytes, &header, reason));
 }
 
 /* Servers open it, from other working folders. */
@@ -86,7 +102,9 @@ static enum err name_restore(const struct launch_options *options, struct launch
     TRY(buf_printf(&absolute, "%s%s%s", folder == NULL ? "" : folder, folder == NULL ? "" : "/",
                    path));
     launch->restore = strndup((const char *)absolute.data, absolute.bytes);
-    return launch->restore == NULL ? ERR_NOMEM : ERR_OK;
+    if (launch->restore == NULL)
+        return ERR_NOMEM;
+    return options->elsewhere ? ERR_OK : check_weights(launch->restore, reason);
 }
 
 /* Servers and workers run elsewhere in the tree. */
@@ -108,6 +126,7 @@ static enum err make_path_absolute(const struct launch_options *options, struct 
 static enum err fill(const struct launch_options *options, struct launch *launch,
                      struct reason *reason)
 {
+    options_warn_of_slips("roost", spec_table());
     TRY(spec_file_read(options->spec_path, &options->sets, options->resume, &launch->spec, reason));
     TRY(make_path_absolute(options, launch, reason));
     TRY(find_data(options, launch, reason));

@@ -12,7 +12,9 @@ struct launch_options {
     bool resume;
     const char *restore; /* safetensors file; NULL: none */
     bool json;
-    bool data_elsewhere; /* set by the command: the coordinator reads its copy where here is none */
+    /* Set by the command: the run is on other machines, which read their own copy of the data where
+     * here is none, and the weights. */
+    bool elsewhere;
 };
 
 /* SPEC, --set, --resume, --from, --json; `input` is a struct launch_options. */
@@ -28,7 +30,8 @@ struct launch {
 };
 
 /* Reads and judges the spec, opens the data set once for its digest and counts. ERR_INVALID: the
- * spec, or it is not there; ERR_DATA_SET: the data set is not. */
+ * spec, or it is not there, or a file of data or weights is broken; ERR_DATA_SET: the data set is
+ * not there. */
 enum err launch_read(const struct launch_options *options, struct launch *ret_launch,
                      struct reason *reason) MUST_USE;
 void launch_release(struct launch *launch);

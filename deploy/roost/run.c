@@ -67,6 +67,7 @@ struct followed {
     double unigram_entropy; /* 0: not known */
     bool json;
     int exit_code; /* of a watch that a signal ended */
+    bool stopped;  /* the run is, before its end */
 };
 
 /* The run is the cluster's, not the terminal's: it goes on when nobody watches. */
@@ -99,6 +100,7 @@ static enum err follow(const struct client_options *options, struct client *clie
                               .unigram_entropy = followed->unigram_entropy,
                               .sample_tokens = followed->sample_tokens};
     summary_print(&summary, followed->json);
+    followed->stopped = status.state == RUN_STOPPED;
     return status.state == RUN_FAILED ? reason_set(reason, ERR_RUN_FAILED, "%s", status.reason)
                                       : ERR_OK;
 }
@@ -120,7 +122,9 @@ static enum err run(struct run_options *options, struct watch_signals *signals, 
                                 .unigram_entropy = launch.unigram_entropy,
                                 .json = options->launch.json};
     TRY(follow(&options->client, &client, &followed, signals, reason));
-    *ret_exit_code = followed.exit_code;
+    if (followed.stopped)
+        fputs("the run was stopped before its end: --resume goes on with it\n", stderr);
+    *ret_exit_code = followed.stopped ? EXIT_STOPPED : followed.exit_code;
     return ERR_OK;
 }
 
@@ -175,7 +179,7 @@ int command_run(int argc, char **argv)
         children,
         NULL,
         NULL};
-    struct run_options options = {.directory = "", .servers = 1, .launch.data_elsewhere = true};
+    struct run_options options = {.directory = "", .servers = 1, .launch.elsewhere = true};
     struct watch_signals *signals;
     struct reason reason = {0};
     argp_err_exit_status = EXIT_USAGE;

@@ -185,6 +185,12 @@ static enum err choose_directory(const struct up_options *options,
     return ERR_OK;
 }
 
+/* A folder or file that cannot be made is a wrong setting, unless room is all that it lacks. */
+static enum err making_error(enum err err)
+{
+    return err == ERR_IO ? ERR_INVALID : config_path_error(err);
+}
+
 /* Daemons that were killed a moment ago may not have ended yet. */
 static bool is_running(const char *directory)
 {
@@ -217,7 +223,7 @@ static enum err make_directory(struct up *up, struct reason *reason)
                           "the run of %s is running already: stop it first, or name another "
                           "directory with --dir",
                           chosen);
-    TRY(file_make_dirs(chosen, 0755, reason));
+    TRY(making_error(file_make_dirs(chosen, 0755, reason)));
     if (realpath(chosen, up->directory) == NULL)
         return reason_set(reason, ERR_IO, "%s cannot be named absolutely", chosen);
     TRY(join_path(up, "checkpoints", path, sizeof path, reason));
@@ -227,7 +233,7 @@ static enum err make_directory(struct up *up, struct reason *reason)
                           chosen);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         TRY(join_path(up, parts[i], path, sizeof path, reason));
-        TRY(file_make_dirs(path, 0755, reason));
+        TRY(making_error(file_make_dirs(path, 0755, reason)));
     }
     return ERR_OK;
 }
@@ -245,7 +251,7 @@ static enum err try_trace_out(const char *path, struct reason *reason)
     struct file_info there;
     if (file_stat(path, &there, NULL) == ERR_OK && there.kind != FILE_REGULAR)
         return reason_set(reason, ERR_INVALID, "--trace-out: %s is no file", path);
-    return file_writer_open(&file_ops_real, path, 0644, &tried, reason);
+    return making_error(file_writer_open(&file_ops_real, path, 0644, &tried, reason));
 }
 
 /* Without the traces of an earlier start. */
@@ -691,8 +697,15 @@ static enum err read_wishes(struct up *up, struct reason *reason)
     return churn_open(&options->churn, options->workers, options->servers, &up->churn, reason);
 }
 
-/* *ret_interrupted: the exit code when a signal ended it, else 0. */
-static enum err train_to_end(struct up *up, struct watch_signals *signals, int *ret_interrupted,
+/* Of a run that was stopped: whoever goes on with its weights must not take them for done. */
+static int stopped_exit_code(const struct watch_signals *signals)
+{
+    int interrupted = watch_exit_code(signals);
+    return interrupted != EXIT_SUCCESS ? interrupted : EXIT_STOPPED;
+}
+
+/* *ret_stopped: the exit code when the run was stopped, by a signal or by somebody else; else 0. */
+static enum err train_to_end(struct up *up, struct watch_signals *signals, int *ret_stopped,
                              struct reason *reason)
 {
     up->progress = progress_new(model_sample(&up->launch.spec.model).predictions);
@@ -700,13 +713,14 @@ static enum err train_to_end(struct up *up, struct watch_signals *signals, int *
     progress_clear(&up->progress);
     if (err != ERR_OK)
         end_processes(up);
-    if (err == ERR_OK ? up->stopped : err == ERR_CANCELLED)
-        *ret_interrupted = watch_exit_code(signals);
+    if (err == ERR_OK && up->stopped)
+        *ret_stopped = stopped_exit_code(signals);
+    else if (err == ERR_CANCELLED)
+        *ret_stopped = watch_exit_code(signals);
     return err;
 }
 
-static enum err up_run(const struct up_options *options, int *ret_interrupted,
-                       struct reason *reason)
+static enum err up_run(const struct up_options *options, int *ret_stopped, struct reason *reason)
 {
     struct watch_signals *signals;
     struct up *up = calloc(1, sizeof *up);
@@ -721,7 +735,7 @@ static enum err up_run(const struct up_options *options, int *ret_interrupted,
     err = read_wishes(up, reason);
     watch_signals_set_ending(signals, NULL);
     if (err == ERR_OK)
-        err = train_to_end(up, signals, ret_interrupted, reason);
+        err = train_to_end(up, signals, ret_stopped, reason);
     watch_signals_free(signals);
     children_release(&up->children);
     churn_release(&up->churn);
@@ -765,10 +779,10 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
         fprintf(stderr, "%s: which spec? See --help\n", argv[0]);
         return EXIT_USAGE;
     }
-    int interrupted = EXIT_SUCCESS;
-    enum err err = up_run(&options, &interrupted, &reason);
+    int stopped = EXIT_SUCCESS;
+    enum err err = up_run(&options, &stopped, &reason);
     int failed = err == ERR_OK ? EXIT_SUCCESS : command_fail(err, &reason);
-    return interrupted != EXIT_SUCCESS ? interrupted : failed;
+    return stopped != EXIT_SUCCESS ? stopped : failed;
 }
 
 int command_up(int argc, char **argv)

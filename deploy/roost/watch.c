@@ -102,24 +102,45 @@ bool watch_is_over(const struct status_reply *status)
            status->state == RUN_FAILED;
 }
 
-/* What Ctrl-C does: the first one asks the coordinator, the second one gives up. */
-static enum err obey_signals(const struct watch *watch, unsigned *obeyed, struct reason *reason)
+/* What the first Ctrl-C asks for. */
+struct stop_wish {
+    bool said; /* on the terminal */
+    uint64_t said_ms;
+    bool taken; /* by the coordinator, which keeps it (P7) */
+};
+
+/* Its coordinator may have died a moment ago, or be about to: the next start of it takes the wish. A
+ * run that has just ended takes none, and the next status says so. */
+static bool may_be_taken_later(enum err err)
+{
+    enum reaction reaction = err_reaction(err);
+    return reaction == REACT_RETRY || reaction == REACT_WAIT || err == ERR_CANCELLED;
+}
+
+/* What Ctrl-C does: the first one asks the coordinator until that has answered, the second one gives
+ * up. */
+static enum err obey_signals(const struct watch *watch, uint64_t now_ms, struct stop_wish *wish,
+                             struct reason *reason)
 {
     unsigned said = watch_signals_count(watch->signals);
-    if (said == *obeyed)
-        return ERR_OK;
     if (said > 1)
         return reason_set(reason, ERR_CANCELLED, "interrupted twice");
-    *obeyed = said;
-    progress_clear(watch->progress);
-    fprintf(stderr, "stopping after a checkpoint (again: at once)\n");
-    return client_stop_run(watch->client, "interrupted", reason);
+    if (said == 0 || wish->taken)
+        return ERR_OK;
+    if (!wish->said) {
+        progress_clear(watch->progress);
+        fprintf(stderr, "stopping after a checkpoint (again: at once)\n");
+        *wish = (struct stop_wish){.said = true, .said_ms = now_ms};
+    }
+    enum err err = client_stop_run(watch->client, "interrupted", reason);
+    wish->taken = err == ERR_OK;
+    return may_be_taken_later(err) && now_ms - wish->said_ms <= SILENT_MS ? ERR_OK : err;
 }
 
 enum err watch_run(const struct watch *watch, struct client_answer *answer,
                    struct status_reply *ret_status, struct reason *reason)
 {
-    unsigned obeyed = 0;
+    struct stop_wish wish = {0};
     uint64_t answered_ms = time_now_ns() / 1000000;
     for (;;) {
         uint64_t now_ms = time_now_ns() / 1000000;
@@ -139,7 +160,7 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
             TRY(watch->look(watch->context, now_ms, reason));
         if (watch->detaches && watch_signals_count(watch->signals) > 0)
             break;
-        TRY(obey_signals(watch, &obeyed, reason));
+        TRY(obey_signals(watch, now_ms, &wish, reason));
         pause_for_look(watch->signals);
     }
     progress_clear(watch->progress);

@@ -14,6 +14,9 @@ enum err watch_signals_start(const char *ending, struct watch_signals **ret_sign
 void watch_signals_set_ending(struct watch_signals *signals, const char *ending);
 void watch_signals_free(struct watch_signals *signals);
 unsigned watch_signals_count(const struct watch_signals *signals);
+/* The exit code of a command whose run was stopped before its end, by somebody else. */
+enum { EXIT_STOPPED = 4 };
+
 /* Of a command that signals interrupted: as if the first one had ended it. 0: there was none. */
 int watch_exit_code(const struct watch_signals *signals);
 
@@ -31,8 +34,8 @@ struct watch {
 
 /* Until the run is ended, stopped or failed, or until a watch that detaches is interrupted: ERR_OK
  * and the last status (its texts live in `answer`). Else the first Ctrl-C stops the run after a
- * checkpoint, and the second gives up (ERR_CANCELLED). ERR_UNREACHABLE: no answer for half a
- * minute. */
+ * checkpoint, as soon as a coordinator takes that, and the second gives up (ERR_CANCELLED).
+ * ERR_UNREACHABLE: no answer for half a minute. */
 enum err watch_run(const struct watch *watch, struct client_answer *answer,
                    struct status_reply *ret_status, struct reason *reason) MUST_USE;
 

@@ -126,7 +126,8 @@ static enum err take_chosen(struct control *control, const struct control_run *r
     struct cut_name cut = past->cut.name;
     TRY(store_forget_cuts(control->config.store, control->term, run->stored.run, cut, reason));
     record_rewind(record, cut.version);
-    past->recorded = cut.version; /* a server that is further has nobody's rows, and rewinds */
+    TRY(record_sync(record, reason)); /* on a full disk this is begun anew, too */
+    past->recorded = cut.version;     /* a server that is further has nobody's rows, and rewinds */
     TRY(checkpoint_take_chosen(run->checkpoint_dir, reason));
     log_warning(control->config.logger, "checkpoint restored",
                 log_uint("generation", cut.generation), log_uint("version", cut.version),
@@ -299,6 +300,7 @@ static enum err start_run(struct control *control, uint64_t now_ns,
 {
     scoped(control_plan_release) struct control_plan plan = {0};
     scoped(run_request_release) struct run_request wanted = {0};
+    TRY(coordinator_may_start_any(control->coordinator, reason));
     if (request->resume)
         TRY(whole_cut_wait(&control->whole, now_ns, reason)); /* before data are read once more */
     TRY(run_request_init(&wanted, request, control->config.run_dir, reason));

@@ -14,12 +14,14 @@
 /* The search for the newest cut that is whole. It goes on between other events, because a large cut
  * takes minutes to read, and members' heartbeats do not wait. */
 struct control_search {
-    struct cut_record *cuts; /* NULL: nothing is looked for */
+    struct cut_record *cuts; /* NULL: nothing is read */
     uint32_t count, at;      /* of these the one that is read */
     struct whole_cut_reader reader;
     uint64_t version_max; /* newer ones do not count */
     uint64_t run;
     char unready[COORDINATOR_TEXT_BYTES];
+    struct cut_record found;
+    bool late; /* the disk was full; the store forgets the cuts that are newer when it is not */
 };
 
 struct control {

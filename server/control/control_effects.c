@@ -103,10 +103,16 @@ static enum err carry_out_rewind(struct control *control, uint64_t now_ns, uint6
 
 /* ---- the newest cut that is whole ---- */
 
+static void end_reading(struct control_search *search)
+{
+    whole_cut_reader_release(&search->reader);
+    free(search->cuts);
+    search->cuts = NULL;
+}
+
 void control_effects_end_search(struct control *control)
 {
-    whole_cut_reader_release(&control->search.reader);
-    free(control->search.cuts);
+    end_reading(&control->search);
     control->search = (struct control_search){0};
 }
 
@@ -115,7 +121,7 @@ static enum err begin_search(struct control *control, const struct effect *effec
 {
     struct control_search *search = &control->search;
     uint64_t run = control->run->stored.run;
-    if (search->cuts != NULL && search->run == run)
+    if ((search->cuts != NULL || search->late) && search->run == run)
         return ERR_OK; /* another server reports the same */
     control_effects_end_search(control);
     search->cuts = calloc(CONTROL_CUTS_MAX, sizeof *search->cuts);
@@ -138,20 +144,47 @@ static void pass_over(struct control *control, enum err err, const struct reason
     search->at++;
 }
 
+/* The store forgets the cuts that are newer, and the run goes back. On a full disk later. */
+static enum err take_found(struct control *control, uint64_t now_ns, struct reason *reason)
+{
+    struct control_search *search = &control->search;
+    enum err err = store_forget_cuts(control->config.store, control->term, search->run,
+                                     search->found.name, reason);
+    bool late = search->late;
+    search->late = err == ERR_NO_SPACE;
+    if (search->late && !late)
+        log_warning(control->config.logger, "damaged checkpoints not forgotten",
+                    log_uint("version", search->found.name.version), log_text("err", err_name(err)),
+                    log_text("reason", reason->text), log_text("next", "again"));
+    if (search->late)
+        return ERR_OK;
+    if (err == ERR_OK)
+        coordinator_cut_found(control->coordinator, control_ms(now_ns), &search->found,
+                              search->unready);
+    control_effects_end_search(control);
+    return err;
+}
+
 /* `whole`: the one that was read last is. */
 static enum err finish_search(struct control *control, uint64_t now_ns, bool whole,
                               struct reason *reason)
 {
     struct control_search *search = &control->search;
-    const struct cut_record *found = whole ? &search->cuts[search->at] : NULL;
-    enum err err = ERR_OK;
-    if (whole && search->at > 0)
-        err = store_forget_cuts(control->config.store, control->term, search->run, found->name,
-                                reason);
-    if (err == ERR_OK)
-        coordinator_cut_found(control->coordinator, control_ms(now_ns), found, search->unready);
+    if (whole && search->at > 0) {
+        search->found = search->cuts[search->at];
+        end_reading(search);
+        return take_found(control, now_ns, reason);
+    }
+    coordinator_cut_found(control->coordinator, control_ms(now_ns), whole ? search->cuts : NULL,
+                          search->unready);
     control_effects_end_search(control);
-    return err;
+    return ERR_OK;
+}
+
+/* Whether the run that the search is for still needs a cut. */
+static bool is_wanted(const struct control *control)
+{
+    return control->search.run == control->run->stored.run && control_active(control);
 }
 
 void control_effects_search(struct control *control, uint64_t now_ns)
@@ -159,7 +192,7 @@ void control_effects_search(struct control *control, uint64_t now_ns)
     struct control_search *search = &control->search;
     struct reason reason = {0};
     bool whole = false;
-    if (search->run != control->run->stored.run || !control_active(control)) {
+    if (!is_wanted(control)) {
         control_effects_end_search(control);
         return;
     }
@@ -249,8 +282,18 @@ static enum err store_late_convictions(struct control *control, struct reason *r
     return ERR_OK;
 }
 
+static enum err take_late_found(struct control *control, uint64_t now_ns, struct reason *reason)
+{
+    if (is_wanted(control))
+        return take_found(control, now_ns, reason);
+    control_effects_end_search(control);
+    return ERR_OK;
+}
+
 enum err control_effects_store_late(struct control *control, uint64_t now_ns, struct reason *reason)
 {
+    if (control->search.late)
+        TRY(take_late_found(control, now_ns, reason));
     if (control->fingerprint_late)
         TRY(store_fingerprint(control, now_ns, reason));
     if (control->state_late)
@@ -260,7 +303,7 @@ enum err control_effects_store_late(struct control *control, uint64_t now_ns, st
     if (control->stop_late)
         TRY(control_effects_store_stop(control, control->stop, reason));
     bool late = control->state_late || control->convictions_late || control->stop_late ||
-                control->fingerprint_late;
+                control->fingerprint_late || control->search.late;
     return late ? reason_set(reason, ERR_NO_SPACE,
                              "the store has no room for what is known of run %llu",
                              (unsigned long long)control->run->stored.run)
@@ -293,6 +336,19 @@ enum err control_effects_take_term(struct control *control, const struct server_
     return ERR_OK;
 }
 
+/* Training goes on: only a replay needs what is lost. */
+static enum err store_order(struct control *control, const struct order_step *order,
+                            struct reason *reason)
+{
+    TRY(order_log_add(&control->order, order, reason));
+    if (control->order.steps_lost)
+        log_warning(control->config.logger, "order log has a gap",
+                    log_text("err", err_name(ERR_NO_SPACE)), log_text("reason", reason->text),
+                    log_text("next", "the run cannot be replayed"));
+    control->order.steps_lost = false;
+    return ERR_OK;
+}
+
 static enum err carry_out_fact(struct control *control, uint64_t now_ns,
                                const struct effect *effect, struct reason *reason)
 {
@@ -311,7 +367,7 @@ static enum err carry_out_fact(struct control *control, uint64_t now_ns,
     case EFFECT_STORE_STOP:
         return control_effects_store_stop(control, effect->stop, reason);
     case EFFECT_STORE_ORDER:
-        return order_log_add(&control->order, &effect->order, reason);
+        return store_order(control, &effect->order, reason);
     default:
         return control_effects_store_state(control, reason);
     }
@@ -412,7 +468,10 @@ static void carry_out_word(struct control *control, const struct effect *effect)
         unlink_server(control, effect->link);
         break;
     case EFFECT_NOTICE:
-        connections_notice(&control->connections, &effect->notice);
+        if (effect->notice_to != 0)
+            connections_notice_one(&control->connections, effect->notice_to, &effect->notice);
+        else
+            connections_notice(&control->connections, &effect->notice);
         break;
     case EFFECT_PLACES:
         notice_places(control, effect);

@@ -26,8 +26,8 @@ enum err control_effects_store_stop(struct control *control, const char *why,
 enum err control_effects_store_conviction(struct control *control,
                                           const struct conviction *conviction,
                                           struct reason *reason) MUST_USE;
-/* Stores what the disk had no room for: fingerprint, state, convictions, stop. ERR_NO_SPACE: some
- * are still late. */
+/* Stores what the disk had no room for: the cut that a search found, fingerprint, state, convictions,
+ * stop. ERR_NO_SPACE: some are still late. */
 enum err control_effects_store_late(struct control *control, uint64_t now_ns,
                                     struct reason *reason) MUST_USE;
 

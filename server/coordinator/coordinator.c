@@ -72,6 +72,11 @@ void coordinator_effects_clear(struct coordinator *coordinator)
 
 /* ---- the run ---- */
 
+enum err coordinator_may_start_any(const struct coordinator *coordinator, struct reason *reason)
+{
+    return start_judge_any(&coordinator->run, reason);
+}
+
 enum err coordinator_may_start(const struct coordinator *coordinator,
                                const struct coordinator_run *run,
                                const struct coordinator_past *past, struct reason *reason)
@@ -294,7 +299,7 @@ enum err coordinator_heartbeat(struct coordinator *coordinator, uint64_t now_ms,
         return ERR_UNKNOWN_MEMBER;
     found->seen_ms = now_ms;
     if (run_end_is_told(&coordinator->run))
-        send_over(coordinator); /* the member's stream may be newer than the first notice */
+        send_over(coordinator, member); /* the member's stream may be newer than the first notice */
     return ERR_OK;
 }
 
@@ -573,13 +578,27 @@ uint64_t coordinator_next_ms(const struct coordinator *coordinator)
     return coordinator->due_ms;
 }
 
-static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
+/* The caller stood still: what a member said meanwhile is on its way, and nobody has looked at it. */
+static void await_again(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
+{
+    uint64_t wait_ms = 2 * (uint64_t)coordinator->settings.heartbeat_ms;
+    uint64_t lease_ms = coordinator->settings.lease_ms;
+    member->seen_ms = now_ms - lease_ms + (wait_ms < lease_ms ? wait_ms : lease_ms);
+}
+
+static void tick_members(struct coordinator *coordinator, uint64_t now_ms, uint64_t late_ms)
 {
     const struct acquire_reply wait = {.result = ACQUIRE_WAIT};
     struct member *member;
-    while ((member = members_find_due(&coordinator->members, now_ms)) != NULL) {
+    uint32_t lost = 0;
+    while (lost < EFFECTS_LOST_MAX &&
+           (member = members_find_due(&coordinator->members, now_ms)) != NULL) {
         if (member->seen_ms + coordinator->settings.lease_ms > now_ms) {
             send_answer(coordinator, member, ERR_OK, &wait);
+            continue;
+        }
+        if (late_ms > coordinator->settings.heartbeat_ms) {
+            await_again(coordinator, now_ms, member);
             continue;
         }
         char why[MEMBERS_REASON_BYTES];
@@ -587,6 +606,7 @@ static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
                  (unsigned long long)(now_ms - member->seen_ms));
         effects_add(&coordinator->effects, EFFECT_EXPEL)->member = member->id;
         advance_member_gone(coordinator, now_ms, member, MEMBER_TIMED_OUT, why);
+        lost++;
     }
     run_due(coordinator, members_due_ms(&coordinator->members));
 }
@@ -594,8 +614,9 @@ static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
 void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms)
 {
     uint64_t run_due_ms;
+    uint64_t late_ms = now_ms > coordinator->due_ms ? now_ms - coordinator->due_ms : 0;
     coordinator->due_ms = UINT64_MAX;
-    tick_members(coordinator, now_ms);
+    tick_members(coordinator, now_ms, late_ms);
     ended_tell(coordinator);
     advance_tick(coordinator, now_ms, &run_due_ms);
     run_due(coordinator, run_due_ms);

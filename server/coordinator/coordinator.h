@@ -189,7 +189,7 @@ enum effect_kind {
     EFFECT_ANSWER,
     EFFECT_EXPEL,  /* member: it is not a member any more; close its stream */
     EFFECT_UNLINK, /* link: it is dead, although its server may use it; close its stream */
-    EFFECT_NOTICE, /* notice, to all members */
+    EFFECT_NOTICE, /* notice, to the member notice_to */
     EFFECT_PLACES, /* places: that member hears what coordinator_places() has of its lease */
     /* Adopted: the run goes on there, where another coordinator left it (P7); rows of steps from
      * that version on come again */
@@ -256,7 +256,10 @@ struct effect {
         } answer;
         uint64_t member;
         uint64_t link;
-        struct member_notice notice;
+        struct {
+            uint64_t notice_to; /* 0: to all members */
+            struct member_notice notice;
+        };
         struct {
             uint64_t member, attempt;
         } places;
@@ -278,10 +281,15 @@ void coordinator_effects_clear(struct coordinator *coordinator);
 
 /* When coordinator_tick is due next; UINT64_MAX: not before another event. */
 uint64_t coordinator_next_ms(const struct coordinator *coordinator);
+/* Called later than a heartbeat after it was due, it finds nobody silent: who is gets two heartbeats more,
+ * because the caller stood still and may not have looked at what came. */
 void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms);
 
 /* ---- the run ---- */
 
+/* Whether coordinator_start() may take any run: ERR_EXISTS. To be asked before its data are read. */
+enum err coordinator_may_start_any(const struct coordinator *coordinator,
+                                   struct reason *reason) MUST_USE;
 /* Whether coordinator_start() would take the run; to be asked before facts about it are stored. The
  * same errors. */
 enum err coordinator_may_start(const struct coordinator *coordinator,

@@ -5,9 +5,14 @@
 #include "server/coordinator/coordinator.h"
 
 enum {
-    /* No single call makes more: four for each member (answer, expel, log, places), a few commands
-     * for each server, and a handful. */
-    EFFECTS_MAX = 5 * COORDINATOR_MEMBERS_MAX + 8 * WIRE_SERVERS_MAX + 256
+    /* Members that one call may find lost by itself; the next one finds the others. */
+    EFFECTS_LOST_MAX = 16,
+    /* Each of them is told to all members of its leases. */
+    EFFECTS_LOST = EFFECTS_LOST_MAX * WIRE_LEASES_MAX * WIRE_PLACES_MAX,
+    /* No single call makes more: a few for each member (answer, expel, log), one for each of its leases, a
+     * few commands for each server, and a handful. */
+    EFFECTS_MAX =
+        (5 + WIRE_LEASES_MAX) * COORDINATOR_MEMBERS_MAX + EFFECTS_LOST + 8 * WIRE_SERVERS_MAX + 256
 };
 
 struct effects {

@@ -53,7 +53,7 @@ void ending_stored(struct coordinator *coordinator)
         return;
     run->end_late = false;
     send_answer_all(coordinator, ERR_OK, &(struct acquire_reply){.result = ACQUIRE_END});
-    send_over(coordinator);
+    send_over(coordinator, 0);
     leaving_let_go(coordinator);
 }
 

@@ -602,20 +602,27 @@ void places_grant(struct coordinator *coordinator, uint64_t now_ms)
 /* ---- the end of a place ---- */
 
 /* S4: whoever fills it computes it from the node's start. S6: with it the others of its place lose
- * their seats. */
-static void empty_place(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
-                        uint64_t member)
+ * their seats. True: the others of the lease are to hear of it. */
+static bool unseat(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
+                   uint64_t member)
 {
     struct run *run = &coordinator->run;
     struct gang_left left;
     if (!gangs_unseat(&run->gangs, now_ms, gang, member, &left))
-        return;
+        return false;
     for (uint32_t i = 0; i < left.count; i++)
         tell(coordinator, left.members[i], gang->ticket.attempt);
     bool second = gang->audited && (gang->copy || audits_other_done(run, &gang->ticket));
-    if (second || gang->empty_count == run->gangs.seats)
+    bool over = second || gang->empty_count == run->gangs.seats;
+    if (over)
         end_gang(coordinator, now_ms, gang);
-    else
+    return !over;
+}
+
+static void empty_place(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
+                        uint64_t member)
+{
+    if (unseat(coordinator, now_ms, gang, member))
         tell_all(coordinator, gang); /* S7: of an empty place nobody waits for an answer */
 }
 
@@ -734,6 +741,7 @@ static bool waits_for_older(const struct run *run, const struct gang *gang)
 static void take_places_of(struct coordinator *coordinator, uint64_t now_ms, uint64_t attempt,
                            const uint64_t *members, uint32_t count)
 {
+    struct gang *tell_gang = NULL;
     for (uint32_t i = 0; i < count; i++) {
         const struct member *member = members_find(&coordinator->members, members[i]);
         struct gang *gang = gang_of(&coordinator->run, member, attempt);
@@ -745,8 +753,11 @@ static void take_places_of(struct coordinator *coordinator, uint64_t now_ms, uin
                     member->own.name, member->seat / coordinator->run.gangs.ranks,
                     (unsigned long long)gang->ticket.step);
         gang->lost = true;
-        take_place(coordinator, now_ms, gang, member);
+        tell(coordinator, member->id, attempt);
+        tell_gang = unseat(coordinator, now_ms, gang, member->id) ? gang : NULL;
     }
+    if (tell_gang != NULL)
+        tell_all(coordinator, tell_gang);
 }
 
 void places_wait(struct coordinator *coordinator, uint64_t now_ms)

@@ -98,10 +98,11 @@ void send_ticket(struct coordinator *coordinator, struct member *member)
     send_answer(coordinator, member, ERR_OK, &reply);
 }
 
-void send_over(struct coordinator *coordinator)
+void send_over(struct coordinator *coordinator, uint64_t to)
 {
     check(run_is_over(&coordinator->run));
     struct effect *effect = effects_add(&coordinator->effects, EFFECT_NOTICE);
+    effect->notice_to = to;
     effect->notice =
         (struct member_notice){.kind = NOTICE_RUN_OVER, .text = coordinator->run.reason};
 }

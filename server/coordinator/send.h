@@ -24,8 +24,8 @@ void send_answer_all(struct coordinator *coordinator, enum err err,
                      const struct acquire_reply *reply);
 /* The ticket that the member holds. */
 void send_ticket(struct coordinator *coordinator, struct member *member);
-/* To all members: the run is over. */
-void send_over(struct coordinator *coordinator);
+/* To the member (0: to all): the run is over. */
+void send_over(struct coordinator *coordinator, uint64_t to);
 
 /* The run's state, for the store. */
 void send_state(struct coordinator *coordinator);

@@ -80,15 +80,25 @@ static enum err judge_past(const struct coordinator_run *settings,
                       (unsigned long long)past->cut.name.version);
 }
 
+static enum err is_active(const struct run *active, struct reason *reason)
+{
+    return reason_set(reason, ERR_EXISTS,
+                      "run %llu is still active: `roost watch` shows it, `roost stop` ends it "
+                      "after a checkpoint",
+                      (unsigned long long)active->settings.run);
+}
+
+enum err start_judge_any(const struct run *active, struct reason *reason)
+{
+    return run_active(active) && active->steps.committed ? is_active(active, reason) : ERR_OK;
+}
+
 enum err start_judge(const struct run *active, const struct coordinator_run *settings,
                      const struct coordinator_past *past, uint32_t *ret_chunk_count,
                      struct reason *reason)
 {
     if (run_active(active) && !replaceable(active, settings))
-        return reason_set(reason, ERR_EXISTS,
-                          "run %llu is still active: `roost watch` shows it, `roost stop` ends it "
-                          "after a checkpoint",
-                          (unsigned long long)active->settings.run);
+        return is_active(active, reason);
     TRY(judge_past(settings, past, reason));
     return settings_check(settings, ret_chunk_count, reason);
 }

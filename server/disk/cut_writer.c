@@ -112,6 +112,7 @@ static bool is_ahead(const struct cut_writer *writer, const struct job *job, siz
                      uint64_t now_ns)
 {
     const struct cut_progress progress = {.version = job->cut.version,
+                                          .steps = writer->run->spec.train.steps,
                                           .every_steps = writer->run->spec.checkpoint.every_steps,
                                           .begun_ns = job->begun_ns,
                                           .bytes = job->bytes,

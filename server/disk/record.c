@@ -163,14 +163,29 @@ static void add_late_bytes(struct record *record)
                       (double)record->lines.bytes / 1e3)); /* record->err keeps it */
 }
 
+static enum err rewind_owed(struct record *record)
+{
+    if (!record->owes_rewind)
+        return ERR_OK;
+    TRY(step_log_rewind(&record->steps, record->rewind_to, &record->reason));
+    record->owes_rewind = false;
+    return ERR_OK;
+}
+
+/* Behind rows that are undone, the same steps would count their samples a second time. */
+static enum err write_rows(struct record *record)
+{
+    TRY(rewind_owed(record));
+    if (record->lines.bytes == 0)
+        return ERR_OK;
+    return step_log_append(&record->steps, buf_slice(&record->lines), &record->reason);
+}
+
 void record_write(struct record *record)
 {
     if (!takes_rows(record))
         return;
-    record->err = ERR_OK;
-    if (record->lines.bytes == 0)
-        return;
-    record->err = step_log_append(&record->steps, buf_slice(&record->lines), &record->reason);
+    record->err = write_rows(record);
     if (done(&record->lines, record->late_rows_max, record->err))
         record->rows_lost = true;
     else if (record->err == ERR_NO_SPACE)
@@ -213,5 +228,8 @@ void record_rewind(struct record *record, uint64_t version)
     size_t kept = step_log_keep(buf_slice(&record->lines), version);
     check(kept <= record->lines.bytes);
     record->lines.bytes = kept;
-    note(record, step_log_rewind(&record->steps, version, &record->reason));
+    if (!record->owes_rewind || version < record->rewind_to)
+        record->rewind_to = version;
+    record->owes_rewind = true;
+    record_write(record);
 }

@@ -16,6 +16,8 @@ struct record {
     struct buf lines;       /* rows not yet written */
     struct buf scalars;     /* the same for TensorBoard */
     uint64_t epoch_samples; /* training samples in the data set */
+    bool owes_rewind;       /* the log on the disk has rows beyond `rewind_to` that are undone */
+    uint64_t rewind_to;     /* a version */
     enum err err;           /* NO_SPACE: tried again; else nothing is written after it */
     bool said;              /* the log has a line about it */
     size_t late_rows_max;   /* bytes of rows that wait for room on a full disk */
@@ -47,7 +49,8 @@ void record_flush(struct record *record);
  * cut are never missing, unless rows_lost. Not OK: the rows are not on disk, and the cut must not be
  * recorded. */
 enum err record_sync(struct record *record, struct reason *reason) MUST_USE;
-/* A rewind: rows beyond `version` will come again. */
+/* A rewind: rows beyond `version` will come again. What a full disk has no room for is tried again
+ * before any row is written; record_sync() tells whether it is done. */
 void record_rewind(struct record *record, uint64_t version);
 
 #endif

@@ -1,6 +1,6 @@
 /* The store in one SQLite file: write-ahead log, every commit synced (synchronous=FULL), opened
  * exclusively so that two daemons never share one. The log is folded into the file after 16 pages,
- * so that it stays small.
+ * so that it stays small; not by SQLite itself, which would keep to itself that a sync failed.
  *
  * Tables: numbers (term, boot, generation, run: the highest so far), runs, secrets, cuts,
  * convictions, stops. Each write is one transaction that first looks at the term. */
@@ -9,6 +9,7 @@
 #include "common/rand.h"
 #include "common/scoped.h"
 
+#include <errno.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,10 @@
 struct store {
     sqlite3 *db;
     char *path;
+    int log_pages; /* at the newest commit */
 };
+
+enum { LOG_PAGES_MAX = 16 };
 
 enum { SCHEMA_VERSION = 1 };
 
@@ -80,8 +84,17 @@ static enum err err_of(int code)
     }
 }
 
+/* SQLite knows a full disk, and takes a quota that is used up for a disk that is broken. Its own
+ * sqlite3_system_errno() lacks the errno of a commit's write. */
+static bool quota_is_used_up(int detail, int number)
+{
+    return detail == SQLITE_IOERR_WRITE && err_from_errno(number) == ERR_NO_SPACE;
+}
+
+/* Right behind the call that failed, whose errno it reads. */
 static enum err failed(const struct store *store, const char *what, int code, struct reason *reason)
 {
+    int number = errno;
     enum err err = err_of(code);
     const char *text = store->db != NULL ? sqlite3_errmsg(store->db) : sqlite3_errstr(code);
     int detail = store->db != NULL ? sqlite3_extended_errcode(store->db) : code;
@@ -89,6 +102,10 @@ static enum err failed(const struct store *store, const char *what, int code, st
         err = ERR_NOT_SYNCED;
     if (err == ERR_BUSY)
         text = "another daemon has it open";
+    if (quota_is_used_up(detail, number)) {
+        err = ERR_NO_SPACE;
+        text = "the disk quota is used up";
+    }
     return reason_set(reason, err, "%s: %s: %s", store->path, what, text);
 }
 
@@ -215,6 +232,33 @@ static enum err put_number(struct store *store, const char *name, uint64_t numbe
 
 /* ---- transactions ---- */
 
+/* After each commit. */
+static int note_log(void *owner, sqlite3 *db, const char *name, int pages)
+{
+    struct store *store = owner;
+    (void)db, (void)name;
+    store->log_pages = pages;
+    return SQLITE_OK;
+}
+
+/* Without room the facts stay in the log, and the next write tries again. */
+static enum err fold_log(struct store *store, struct reason *reason)
+{
+    if (store->log_pages < LOG_PAGES_MAX)
+        return ERR_OK;
+    int code = sqlite3_wal_checkpoint_v2(store->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    enum err err = code == SQLITE_OK ? ERR_OK : failed(store, "fold the log", code, reason);
+    return err == ERR_NO_SPACE ? ERR_OK : err;
+}
+
+/* The log is folded before a transaction, not behind it: an error means that nothing of the
+ * transaction is stored. */
+static enum err begin(struct store *store, struct reason *reason)
+{
+    TRY(fold_log(store, reason));
+    return execute(store, "BEGIN IMMEDIATE", "begin", reason);
+}
+
 /* Ends the transaction: durable, or as if it had not been. */
 static enum err end_transaction(struct store *store, enum err err, struct reason *reason)
 {
@@ -242,7 +286,7 @@ static enum err check_term(struct store *store, uint64_t term, struct reason *re
 static enum err write_under(struct store *store, uint64_t term, const char *sql,
                             const struct value *values, struct reason *reason)
 {
-    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    TRY(begin(store, reason));
     enum err err = check_term(store, term, reason);
     if (err == ERR_OK)
         err = run_statement(store, sql, values, reason);
@@ -258,7 +302,7 @@ static enum err next_number(struct store *store, const char *name, unsigned firs
                             unsigned step_bits, uint64_t *ret_number, struct reason *reason)
 {
     uint64_t number = 0, random = 0;
-    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    TRY(begin(store, reason));
     enum err err = get_number(store, name, &number, reason);
     if (err == ERR_OK && rand_system(&random, sizeof random) != ERR_OK)
         err = reason_set(reason, ERR_IO, "%s: the system gives no random numbers", store->path);
@@ -277,9 +321,10 @@ static enum err set_up(struct store *store, struct reason *reason)
     uint64_t version;
     TRY(execute(store,
                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
-                "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 16;"
+                "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;"
                 "BEGIN EXCLUSIVE;",
                 "open", reason));
+    sqlite3_wal_hook(store->db, note_log, store);
     TRY(end_transaction(store, execute(store, schema, "create tables", reason), reason));
     TRY(get_number(store, "schema", &version, reason));
     if (version != SCHEMA_VERSION)
@@ -336,7 +381,7 @@ enum err store_put_term(struct store *store, uint64_t term, uint64_t newer, stru
 enum err store_put_generation(struct store *store, uint64_t term, uint64_t run, uint64_t generation,
                               struct reason *reason)
 {
-    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    TRY(begin(store, reason));
     enum err err = check_term(store, term, reason);
     if (err == ERR_OK)
         err = run_statement(store, "UPDATE numbers SET value = ? WHERE name = 'generation'",
@@ -416,7 +461,7 @@ enum err store_add_run(struct store *store, uint64_t term, struct store_run *run
                        const struct coordinator_past *past, struct reason *reason)
 {
     uint64_t number = 0;
-    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    TRY(begin(store, reason));
     enum err err = check_term(store, term, reason);
     if (err == ERR_OK)
         err = get_number(store, "run", &number, reason);
@@ -455,7 +500,7 @@ static enum err change_run(struct store *store, const struct store_run *run, str
 enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
                           struct reason *reason)
 {
-    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    TRY(begin(store, reason));
     enum err err = check_term(store, term, reason);
     if (err == ERR_OK)
         err = change_run(store, run, reason);
@@ -609,7 +654,7 @@ static enum err prune_cuts(struct store *store, uint64_t run, uint32_t keep, str
 enum err store_write_beside(struct store *store, uint64_t term, const struct store_beside *beside,
                             struct reason *reason)
 {
-    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    TRY(begin(store, reason));
     enum err err = check_term(store, term, reason);
     if (err == ERR_OK)
         err = beside->write(beside->owner, reason);
@@ -620,7 +665,7 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
                        const struct cut_record *cut, uint32_t keep,
                        const struct store_beside *beside, struct reason *reason)
 {
-    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    TRY(begin(store, reason));
     enum err err = check_term(store, term, reason);
     if (err == ERR_OK)
         err = insert_cut(store, run, cut, reason);
@@ -691,14 +736,19 @@ enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *re
     return ERR_OK;
 }
 
+/* There may be none: a crash may have come between this and what follows from it. */
 enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, struct cut_name newest,
                            struct reason *reason)
 {
-    return write_under(
-        store, term, "DELETE FROM cuts WHERE run = ? AND (generation, version) > (?, ?)",
-        (struct value[]){
-            uint_value(run), uint_value(newest.generation), uint_value(newest.version), {0}},
-        reason);
+    TRY(begin(store, reason));
+    enum err err = check_term(store, term, reason);
+    if (err == ERR_OK)
+        err = run_statement(
+            store, "DELETE FROM cuts WHERE run = ? AND (generation, version) > (?, ?)",
+            (struct value[]){
+                uint_value(run), uint_value(newest.generation), uint_value(newest.version), {0}},
+            reason);
+    return end_transaction(store, err, reason);
 }
 
 /* ---- convictions ---- */
@@ -759,7 +809,7 @@ static enum err prune_convictions(struct store *store, uint64_t run,
 enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,
                               const struct conviction *conviction, struct reason *reason)
 {
-    TRY(execute(store, "BEGIN IMMEDIATE", "begin", reason));
+    TRY(begin(store, reason));
     enum err err = check_term(store, term, reason);
     if (err == ERR_OK)
         err = insert_conviction(store, run, conviction, reason);

@@ -85,7 +85,9 @@ static void part_init(const struct chunk_store *store, const struct chunk *chunk
     size_t open = store->open_steps;
     uint32_t sums = reduce_sums_max(store->slots, store->ahead_max);
     uint32_t places = store->name_places;
+    /* An embedding that is the head as well: its first part is of few tokens, the last one is not. */
     part->buffers = (struct reduce_buffers){.n = chunk->spec.n,
+                                            .sparse = number == 0 && chunk->spec.parts > 1,
                                             .uncached = store->uncached,
                                             .made_max = sums * store->open_steps,
                                             .free = chunk->free + number * open * sums};
@@ -323,16 +325,21 @@ static bool parts_complete(const struct chunk_store *store, const struct chunk *
 
 const float *chunk_sum(struct chunk_store *store, struct chunk *chunk, uint64_t step)
 {
-    bool *summed = &chunk->summed[step % store->open_steps];
-    if (*summed || !parts_complete(store, chunk, step))
+    uint32_t *summed = &chunk->summed[step % store->open_steps];
+    if (*summed > 0 || !parts_complete(store, chunk, step))
         return NULL;
-    *summed = true;
-    float *sum = reduce_root(tree_of(store, chunk, step, 0));
-    for (uint32_t p = 1; p < chunk->spec.parts; p++) {
-        const float *root = reduce_root(tree_of(store, chunk, step, p));
-        store->kernels->add(store->kernels, sum, sum, root, chunk->spec.n);
-        clear_tree(store, chunk, step, p);
-    }
+    const struct reduce_sum *first = reduce_root(tree_of(store, chunk, step, 0));
+    uint32_t at = first->sum == NULL ? 1 : 0; /* no other part is sparse */
+    float *sum = reduce_root(tree_of(store, chunk, step, at))->sum;
+    if (at > 0)
+        sparse_add_to(&first->sparse, store->kernels, sum, chunk->spec.n);
+    for (uint32_t p = at + 1; p < chunk->spec.parts; p++)
+        store->kernels->add(store->kernels, sum, sum,
+                            reduce_root(tree_of(store, chunk, step, p))->sum, chunk->spec.n);
+    for (uint32_t p = 0; p < chunk->spec.parts; p++)
+        if (p != at)
+            clear_tree(store, chunk, step, p);
+    *summed = 1 + at;
     return sum;
 }
 
@@ -415,10 +422,11 @@ enum err chunk_apply_sum(struct chunk_store *store, struct chunk *chunk, uint64_
 enum err chunk_apply(struct chunk_store *store, struct chunk *chunk, const struct commit *commit,
                      struct counted **spare)
 {
-    const float *sum = reduce_root(tree_of(store, chunk, commit->step, 0));
+    uint32_t *summed = &chunk->summed[commit->step % store->open_steps];
+    const float *sum = reduce_root(tree_of(store, chunk, commit->step, *summed - 1))->sum;
     TRY(apply(store, chunk, commit->step + 1, commit, store->slots, sum, spare));
-    clear_tree(store, chunk, commit->step, 0);
-    chunk->summed[commit->step % store->open_steps] = false;
+    clear_tree(store, chunk, commit->step, *summed - 1);
+    *summed = 0;
     return ERR_OK;
 }
 
@@ -532,16 +540,16 @@ void chunk_check(const struct chunk_store *store, const struct chunk *chunk, uin
         uint32_t held = 0;
         for (uint32_t i = 0; i < store->open_steps; i++) {
             reduce_check(&part->trees[i]);
-            held += part->trees[i].held_count;
+            held += reduce_buffers_held(&part->trees[i]);
         }
         check(held + part->buffers.free_count == part->buffers.made_count);
         check(part->buffers.made_count <= part->buffers.made_max);
     }
     for (uint64_t step = from; step <= to; step++) {
-        bool summed = chunk->summed[step % store->open_steps];
-        check(summed || !parts_complete(store, chunk, step));
-        check(!summed || reduce_root(tree_of(store, chunk, step, 0)) != NULL);
-        for (uint32_t p = 1; summed && p < chunk->spec.parts; p++)
-            check(tree_of(store, chunk, step, p)->held_count == 0);
+        uint32_t summed = chunk->summed[step % store->open_steps];
+        check(summed > 0 || !parts_complete(store, chunk, step));
+        for (uint32_t p = 0; summed > 0 && p < chunk->spec.parts; p++)
+            check(p + 1 == summed ? reduce_root(tree_of(store, chunk, step, p))->sum != NULL
+                                  : tree_of(store, chunk, step, p)->held_count == 0);
     }
 }

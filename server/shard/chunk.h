@@ -26,7 +26,8 @@ struct chunk {
                          newest one has the weights */
     struct published published;
     struct chunk_part *parts;
-    bool *summed; /* step t at t % open_steps: parts are added, the sum is part 0's root */
+    uint32_t *
+        summed; /* step t at t % open_steps: 1 + the part whose root is the sum of all; 0: not yet */
     struct chunk_seal *seals;    /* of the open steps, where summed */
     struct parked_pull *waiting; /* pulls whose last chunk this is, or which wait for its arrival */
 

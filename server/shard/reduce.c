@@ -122,6 +122,26 @@ void reduce_read(const struct reduce_values *values, uint32_t n)
     use_values(values, NULL, leave, NULL, n);
 }
 
+/* The rows that come. */
+static void read_rows(const struct reduce_values *from, const struct kernels *kernels, uint32_t n,
+                      struct sparse *ret_sparse)
+{
+    const struct reduce_rows *rows = from->rows;
+    values_fn *use = from->codec == CODEC_BF16 ? kernels->cast_from_bf16 : copy_f32;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        uint32_t first = rows->rows[i] * rows->cols;
+        if (from->digest != NULL)
+            use_zeros(from, kernels, leave, NULL, first - at);
+        use_next(from, kernels, use, ret_sparse->values + (size_t)i * rows->cols, rows->cols);
+        ret_sparse->rows[i] = rows->rows[i];
+        at = first + rows->cols;
+    }
+    if (from->digest != NULL)
+        use_zeros(from, kernels, leave, NULL, n - at);
+    ret_sparse->count = rows->count;
+}
+
 void cursor_copy(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *out,
                  uint32_t n)
 {
@@ -147,10 +167,15 @@ static float *buffers_take(struct reduce_buffers *buffers, const struct kernels 
     return sum;
 }
 
-static void buffers_give(struct reduce_buffers *buffers, float *sum)
+/* Gives back what the sum lies in. */
+static void give_back(struct reduce_buffers *buffers, struct reduce_sum *sum)
 {
+    sparse_release(&sum->sparse);
+    if (sum->sum == NULL)
+        return;
     check(buffers->free_count < buffers->made_count);
-    buffers->free[buffers->free_count++] = sum;
+    buffers->free[buffers->free_count++] = sum->sum;
+    sum->sum = NULL;
 }
 
 void reduce_buffers_release(struct reduce_buffers *buffers, const struct kernels *kernels)
@@ -228,7 +253,27 @@ static uint32_t other_half(const struct reduce *reduce, uint32_t i, struct node 
                                                                              : reduce->held_count;
 }
 
-/* Adds pairs upwards from held[i], as long as both halves are there. */
+/* sum += other, which is given back. Of two that are sparse the first has room. */
+static void add_sum(struct reduce_buffers *buffers, const struct kernels *kernels,
+                    struct reduce_sum *sum, struct reduce_sum *other)
+{
+    if (sum->sum == NULL && other->sum == NULL) {
+        sparse_merge(&sum->sparse, &other->sparse, kernels);
+    } else if (sum->sum != NULL && other->sum != NULL) {
+        kernels->add(kernels, sum->sum, sum->sum, other->sum, buffers->n);
+    } else {
+        const struct sparse *sparse = sum->sum == NULL ? &sum->sparse : &other->sparse;
+        float *whole = sum->sum == NULL ? other->sum : sum->sum;
+        sparse_add_to(sparse, kernels, whole, buffers->n);
+        if (sum->sum == NULL)
+            other->sum = NULL;
+        sum->sum = whole;
+        sparse_release(&sum->sparse);
+    }
+    give_back(buffers, other);
+}
+
+/* Adds pairs upwards from held[i], which is the newest, as long as both halves are there. */
 static void fold(struct reduce *reduce, struct reduce_buffers *buffers,
                  const struct kernels *kernels, uint32_t i)
 {
@@ -240,38 +285,99 @@ static void fold(struct reduce *reduce, struct reduce_buffers *buffers,
         uint32_t j = other_half(reduce, i, sum->node);
         if (j == reduce->held_count)
             return;
+        add_sum(buffers, kernels, sum, &reduce->held[j]);
         i = i < j ? i : j;
-        struct reduce_sum *left = &reduce->held[i];
-        kernels->add(kernels, left->sum, left->sum, left[1].sum, buffers->n);
-        buffers_give(buffers, left[1].sum);
-        left->node = node_parent(left->node);
+        reduce->held[i] = *sum;
+        reduce->held[i].node = node_parent(sum->node);
         remove_held(reduce, i + 1, 1);
     }
 }
 
-/* Makes room for `node` at held[i], in place of the `inside` sums there; NULL: no buffer is free
- * now. */
-static float *open_sum(struct reduce *reduce, struct reduce_buffers *buffers,
-                       const struct kernels *kernels, struct node node, uint32_t i, uint32_t inside)
+/* held[i] is `sum`, in place of the `inside` sums there. */
+static void put_sum(struct reduce *reduce, struct reduce_buffers *buffers, uint32_t i,
+                    uint32_t inside, const struct reduce_sum *sum)
 {
-    float *sum;
-    if (inside > 0) {
-        sum = reduce->held[i].sum;
-        for (uint32_t j = 1; j < inside; j++)
-            buffers_give(buffers, reduce->held[i + j].sum);
-        remove_held(reduce, i + 1, inside - 1);
-    } else {
-        if (!may_open(reduce, node))
-            return NULL;
-        sum = buffers_take(buffers, kernels);
-        if (sum == NULL)
-            return NULL;
-        memmove(&reduce->held[i + 1], &reduce->held[i],
-                (reduce->held_count - i) * sizeof *reduce->held);
-        reduce->held_count++;
+    for (uint32_t j = 0; j < inside; j++)
+        give_back(buffers, &reduce->held[i + j]);
+    memmove(&reduce->held[i + 1], &reduce->held[i + inside],
+            (reduce->held_count - i - inside) * sizeof *reduce->held);
+    reduce->held_count += 1 - inside;
+    reduce->held[i] = *sum;
+}
+
+/* ---- a push ---- */
+
+/* Where a node goes. */
+struct insertion {
+    uint32_t i, inside; /* in place of so many held sums at i */
+    uint32_t half;      /* the held sum that is its other half; held_count: there is none */
+};
+
+static struct insertion insertion_of(const struct reduce *reduce, struct node node)
+{
+    uint32_t i = position(reduce, node_first(node));
+    uint32_t inside = 0;
+    while (i + inside < reduce->held_count && node_contains(node, reduce->held[i + inside].node))
+        inside++;
+    /* The other half is just before or just behind the sums that the node replaces. */
+    uint32_t before = i - 1, behind = i + inside; /* before wraps around: then nothing is there */
+    uint32_t half = node.index % 2 == 1 ? before : behind;
+    bool there = node.level < tree_level(reduce->slots) && half < reduce->held_count &&
+                 node_equal(reduce->held[half].node, node_sibling(node));
+    return (struct insertion){i, inside, there ? half : reduce->held_count};
+}
+
+static void read_whole(const struct reduce_buffers *buffers, const struct kernels *kernels,
+                       const struct reduce_values *values, float *out)
+{
+    if (buffers->uncached && values->codec == CODEC_FP32 && kernels->copy_in_uncached != NULL)
+        use_values(values, kernels, copy_f32_uncached, out, buffers->n);
+    else
+        reduce_copy(values, kernels, out, buffers->n);
+}
+
+/* Rows that the sum may have in the end: its own, and those of all that may be added to it. */
+static size_t rows_max(const struct reduce *reduce, const struct reduce_values *values)
+{
+    size_t count = values->rows->count;
+    for (uint32_t i = 0; i < reduce->held_count; i++)
+        count += reduce->held[i].sparse.count;
+    return count;
+}
+
+/* A sum of the values, read into a buffer, one of those in its place where there is one, or into rows.
+ * False: there is no memory now, and nothing was read. */
+static bool read_sum(struct reduce *reduce, struct reduce_buffers *buffers,
+                     const struct kernels *kernels, const struct insertion *to,
+                     const struct reduce_values *values, struct reduce_sum *ret_sum)
+{
+    if (buffers->sparse && values->rows != NULL) {
+        if (sparse_init(&ret_sum->sparse, values->rows->cols, rows_max(reduce, values)) != ERR_OK)
+            return false;
+        read_rows(values, kernels, buffers->n, &ret_sum->sparse);
+        return true;
     }
-    reduce->held[i] = (struct reduce_sum){node, sum};
-    return sum;
+    float **replaced = to->inside > 0 ? &reduce->held[to->i].sum : &ret_sum->sum;
+    ret_sum->sum = *replaced;
+    *replaced = NULL;
+    if (ret_sum->sum == NULL)
+        ret_sum->sum = buffers_take(buffers, kernels);
+    if (ret_sum->sum == NULL)
+        return false;
+    read_whole(buffers, kernels, values, ret_sum->sum);
+    return true;
+}
+
+/* The other half has the values as well: with it the node's parent is there. */
+static void close_half(struct reduce *reduce, struct reduce_buffers *buffers,
+                       const struct kernels *kernels, const struct insertion *to)
+{
+    struct reduce_sum *half = &reduce->held[to->half];
+    half->node = node_parent(half->node);
+    for (uint32_t j = 0; j < to->inside; j++)
+        give_back(buffers, &reduce->held[to->i + j]);
+    remove_held(reduce, to->i, to->inside);
+    fold(reduce, buffers, kernels, to->half < to->i ? to->half : to->i);
 }
 
 enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buffers,
@@ -281,43 +387,46 @@ enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buf
     if (reduce_holds(reduce, node))
         return REDUCE_DUPLICATE;
     node = widest(node, reduce->slots);
-    uint32_t i = position(reduce, node_first(node));
-    uint32_t inside = 0;
-    while (i + inside < reduce->held_count && node_contains(node, reduce->held[i + inside].node))
-        inside++;
-    /* The other half is just before or just behind the sums that the node replaces. */
-    uint32_t before = i - 1, behind = i + inside; /* before wraps around: then nothing is there */
-    uint32_t half = node.index % 2 == 1 ? before : behind;
-    if (node.level < tree_level(reduce->slots) && half < reduce->held_count &&
-        node_equal(reduce->held[half].node, node_sibling(node))) {
-        add_values(values, kernels, reduce->held[half].sum, buffers->n);
-        reduce->held[half].node = node_parent(node);
-        for (uint32_t j = 0; j < inside; j++)
-            buffers_give(buffers, reduce->held[i + j].sum);
-        remove_held(reduce, i, inside);
-        fold(reduce, buffers, kernels, half < i ? half : i);
+    struct insertion to = insertion_of(reduce, node);
+    struct reduce_sum *half = to.half < reduce->held_count ? &reduce->held[to.half] : NULL;
+    struct reduce_sum sum = {.node = node};
+    if (half != NULL && half->sum != NULL) {
+        add_values(values, kernels, half->sum, buffers->n);
+        close_half(reduce, buffers, kernels, &to);
         return REDUCE_COUNTED;
     }
-    float *sum = open_sum(reduce, buffers, kernels, node, i, inside);
-    if (sum == NULL)
+    if (half == NULL && to.inside == 0 && !may_open(reduce, node))
         return REDUCE_BUSY;
-    if (buffers->uncached && values->codec == CODEC_FP32 && kernels->copy_in_uncached != NULL)
-        use_values(values, kernels, copy_f32_uncached, sum, buffers->n);
-    else
-        reduce_copy(values, kernels, sum, buffers->n);
+    if (!read_sum(reduce, buffers, kernels, &to, values, &sum))
+        return REDUCE_BUSY;
+    if (half != NULL) {
+        add_sum(buffers, kernels, &sum, half);
+        *half = sum;
+        close_half(reduce, buffers, kernels, &to);
+    } else {
+        put_sum(reduce, buffers, to.i, to.inside, &sum);
+    }
     return REDUCE_COUNTED;
 }
 
-float *reduce_root(const struct reduce *reduce)
+const struct reduce_sum *reduce_root(const struct reduce *reduce)
 {
     bool whole = reduce->held_count == 1 && reduce->held[0].node.level == tree_level(reduce->slots);
-    return whole ? reduce->held[0].sum : NULL;
+    return whole ? &reduce->held[0] : NULL;
+}
+
+uint32_t reduce_buffers_held(const struct reduce *reduce)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < reduce->held_count; i++)
+        count += reduce->held[i].sum != NULL ? 1 : 0;
+    return count;
 }
 
 void reduce_clear(struct reduce *reduce, struct reduce_buffers *buffers)
 {
     for (uint32_t i = 0; i < reduce->held_count; i++)
-        buffers_give(buffers, reduce->held[i].sum);
+        give_back(buffers, &reduce->held[i]);
     reduce->held_count = 0;
 }
 
@@ -330,6 +439,7 @@ void reduce_check(const struct reduce *reduce)
         check(node_first(node) >= end);
         end = node_end(node);
         check(node_equal(node, widest(node, reduce->slots)));
+        check((reduce->held[i].sum == NULL) == (reduce->held[i].sparse.values != NULL));
         check(node.level == tree_level(reduce->slots) ||
               other_half(reduce, i, node) == reduce->held_count);
     }

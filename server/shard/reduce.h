@@ -7,7 +7,7 @@
  *
  * Nesting (P4): a node inside a held one is a duplicate; one around held ones takes their place.
  *
- * Memory: each sum is a buffer of `n` floats. At most `ahead_max` sums are held besides those of
+ * Memory: each sum is a buffer of `n` floats, or, where that is wanted, the rows that came of it. At most `ahead_max` sums are held besides those of
  * the unbroken run of slots from slot 0; a node that needs one more buffer is answered BUSY. Only
  * for the lowest missing slot there is always room, because an unbroken run is never more than
  * tree_level sums. So a full tree can always go on.
@@ -21,6 +21,7 @@
 #include "common/tree.h"
 #include "kernels/kernels.h"
 #include "proto/wire.h"
+#include "server/shard/sparse.h"
 
 /* out (n) = the next n values; acc (n) += the next n values. They are there. */
 void cursor_copy(struct cursor *cursor, const struct kernels *kernels, enum codec codec, float *out,
@@ -51,13 +52,15 @@ void reduce_read(const struct reduce_values *values, uint32_t n);
 
 struct reduce_sum {
     struct node node;
-    float *sum;
+    float *sum;           /* NULL: the sum is sparse */
+    struct sparse sparse; /* {0}: it is not */
 };
 
 /* Buffers of one chunk and part, shared by the trees of its open steps. Each is taken from the
  * system when it is first needed and kept until the release. */
 struct reduce_buffers {
     uint32_t n;        /* floats in each */
+    bool sparse;       /* of rows that come alone nothing else is kept */
     bool uncached;     /* all chunks' buffers together are more than a cache holds */
     uint32_t made_max; /* reduce_sums_max() for each open step */
     uint32_t made_count;
@@ -89,8 +92,10 @@ enum reduce_result reduce_push(struct reduce *reduce, struct reduce_buffers *buf
                                const struct kernels *kernels, struct node node,
                                const struct reduce_values *values);
 
-/* The sum of all slots, or NULL while some are missing. Borrowed until the next change. */
-float *reduce_root(const struct reduce *reduce);
+/* The sum of all slots, borrowed until the next change; NULL while some are missing. */
+const struct reduce_sum *reduce_root(const struct reduce *reduce);
+/* Sums that lie in buffers. */
+uint32_t reduce_buffers_held(const struct reduce *reduce);
 /* Gives all buffers back; nothing is held then. */
 void reduce_clear(struct reduce *reduce, struct reduce_buffers *buffers);
 /* Invariants: order, disjoint nodes, no complete pair, counts within their limits. */

@@ -95,7 +95,7 @@ void shard_snapshot_make_spare(struct shard *shard)
     chunk_touch(large_chunk(&shard->store, shard->copies_made - 1));
 }
 
-/* While no step waits for the block, a few keep the writer busy: a chunk is best copied just before
+/* While no step waits for the block (one that is skipped changes no chunk), a few keep the writer busy: a chunk is best copied just before
  * it changes, when it is read anyway, and one that is written by then lends nothing. */
 static bool is_far_ahead(struct shard *shard)
 {
@@ -105,7 +105,8 @@ static bool is_far_ahead(struct shard *shard)
            !chunk_is_lent(&chunks[shard->snapshot_lent]))
         shard->snapshot_lent++;
     uint32_t next = shard->snapshot_next, lent = shard->snapshot_lent;
-    return !shard->applying && (next > lent ? next - lent : 0) + copies_out(shard) >= ahead;
+    bool awaited = shard->applying && shard->decision.apply;
+    return !awaited && (next > lent ? next - lent : 0) + copies_out(shard) >= ahead;
 }
 
 static enum err copy_block(struct shard *shard, uint32_t index, struct counted **ret_block)

@@ -13,7 +13,9 @@ import time
 
 DATA, HEADERS, RESET, SETTINGS, WINDOW, CONTINUATION = 0, 1, 3, 4, 8, 9
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
+MAX_CONCURRENT_STREAMS = 3  # its number in SETTINGS
 FRAME_MAX = 16384
+WINDOW_BYTES = 65535  # which each stream, and the connection, begins with
 CHUNK = b"x" * FRAME_MAX
 
 
@@ -56,14 +58,14 @@ class Peer:
         context.set_alpn_protocols(["h2"])
         self.socket = context.wrap_socket(socket.create_connection(address, timeout=20))
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, b""))
-        self.next_stream, self.inbox = 1, b""
+        self.next_stream, self.inbox, self.settings = 1, b"", {}
 
     def open(self, path, more=b""):
         stream, self.next_stream = self.next_stream, self.next_stream + 2
         self.socket.sendall(frame(HEADERS, END_HEADERS, stream, call_headers(path)) + more)
         return stream
 
-    def windows(self):
+    def windows(self, answer=True):
         """The windows that the server opened meanwhile: stream -> bytes. Answers what must be answered."""
         opened = {}
         self.socket.setblocking(False)
@@ -86,7 +88,9 @@ class Peer:
             self.inbox = self.inbox[9 + count:]
             if kind == WINDOW:
                 opened[stream] = opened.get(stream, 0) + int.from_bytes(payload, "big")
-            elif kind in (SETTINGS, 6) and not flags & ACK:
+            if kind == SETTINGS:
+                self.settings.update(struct.iter_unpack(">HI", payload))
+            if kind in (SETTINGS, 6) and not flags & ACK and answer:
                 self.socket.sendall(frame(kind, ACK, 0, payload if kind == 6 else b""))
         return opened
 
@@ -112,35 +116,152 @@ def half_open(address, count, seconds):
     return {"made": made}
 
 
-def unfinished(peer_of, count, seconds):
-    """Messages of 18 MB that never end, in all streams that there may be, on so many connections."""
+class Holder(Peer):
+    """A peer with messages of 64 MB that never end, in so many streams."""
+
+    def __init__(self, address, certs, role, streams=60):
+        super().__init__(address, certs, role)
+        self.streams = {self.open("/roost.v1.Cluster/Describe"): WINDOW_BYTES for _ in range(streams)}
+        self.connection, self.sent = WINDOW_BYTES, 0
+        for stream in self.streams:
+            self.socket.sendall(frame(DATA, 0, stream, begin_message(64 << 20)))
+
+    def more(self, at_most=1 << 30):
+        """Sends what the windows let, at most so many bytes. Returns how many."""
+        before = self.sent
+        for stream, window in self.windows().items():
+            if stream == 0:
+                self.connection += window
+            elif stream in self.streams:
+                self.streams[stream] += window
+        for stream, window in self.streams.items():
+            if self.sent - before >= at_most:
+                break
+            if window >= 2 * FRAME_MAX and self.connection >= 2 * FRAME_MAX:
+                self.socket.sendall(frame(DATA, 0, stream, CHUNK))
+                self.streams[stream] -= FRAME_MAX
+                self.connection -= FRAME_MAX
+                self.sent += FRAME_MAX
+        return self.sent - before
+
+
+def unfinished(holder_of, count, seconds, step=lambda holder: holder.more()):
+    """Messages that never end, in all streams that there may be, on so many connections."""
     sent, closed, until = 0, 0, time.monotonic() + seconds
     peers = []
     while time.monotonic() < until:
         while len(peers) < count:
-            peer = peer_of()
-            peer.streams = {peer.open("/roost.v1.Cluster/Describe"): 65535 for _ in range(60)}
-            for stream in peer.streams:
-                peer.socket.sendall(frame(DATA, 0, stream, begin_message(18 << 20)))
-            peer.connection = 65535
-            peers.append(peer)
+            peers.append(holder_of())
         for peer in list(peers):
             try:
-                for stream, window in peer.windows().items():
-                    if stream == 0:
-                        peer.connection += window
-                    elif stream in peer.streams:
-                        peer.streams[stream] += window
-                for stream, window in peer.streams.items():
-                    if window >= 2 * FRAME_MAX and peer.connection >= 2 * FRAME_MAX:
-                        peer.socket.sendall(frame(DATA, 0, stream, CHUNK))
-                        peer.streams[stream] -= FRAME_MAX
-                        peer.connection -= FRAME_MAX
-                        sent += FRAME_MAX
+                sent += step(peer)
             except OSError:
                 closed += 1
                 peers.remove(peer)
     return {"sent_mb": sent >> 20, "closed": closed}
+
+
+def end_another(holder):
+    """200 KB of messages that never end; another stream, which began before, ends behind them."""
+    ends = holder.open("/roost.v1.Shard/Exchange")
+    time.sleep(0.01)  # it is open
+    sent = holder.more(200 << 10)
+    holder.socket.sendall(frame(DATA, END_STREAM, ends, b""))
+    time.sleep(0.01)  # it has ended
+    return sent
+
+
+def ending(holder_of, count, seconds):
+    """Messages that never end, and other streams of the same connections that do meanwhile."""
+    return unfinished(lambda: holder_of(streams=40), count, seconds, end_another)
+
+
+def send_empties(holder):
+    """200 KB of messages that never end, and 800 that have no bytes, in streams that read and answer each."""
+    for _ in range(4):
+        reads = holder.open("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+        empties = begin_message(0) * 200  # as many answers may wait there
+        holder.socket.sendall(frame(DATA, END_STREAM, reads, empties))
+        holder.connection -= len(empties)
+    holder.socket.sendall(frame(WINDOW, 0, 0, struct.pack(">I", 1 << 20)))  # for the answers
+    time.sleep(0.01)
+    return holder.more(200 << 10)
+
+
+def empty(holder_of, count, seconds):
+    """Messages that never end, and other ones that are empty."""
+    return unfinished(lambda: holder_of(streams=40), count, seconds, send_empties)
+
+
+def reopening(holder_of, count, seconds):
+    """No flood: one honest connection whose stream ends in the middle of a message, so many times one after another; the
+    next one is open by then."""
+    peer, until, made = holder_of(streams=1), time.monotonic() + seconds, 0
+    stream = next(iter(peer.streams))
+    try:
+        while made < count and time.monotonic() < until:
+            peer.more()
+            if peer.streams[stream] > 2 * FRAME_MAX:
+                continue
+            before, stream = stream, peer.open("/roost.v1.Shard/Exchange")
+            peer.streams = {stream: WINDOW_BYTES - 5}
+            peer.socket.sendall(frame(RESET, 0, before, struct.pack(">I", 8)) + frame(DATA, 0, stream, begin_message(1 << 19)))
+            peer.connection -= 5
+            made += 1
+            time.sleep(0.02)  # as long as that flow does not count as calls that are given up: 512 in 10 s
+    except OSError:
+        return {"made": made, "closed": 1}
+    return {"made": made, "closed": 0}
+
+
+def whole(holder_of, count, seconds):
+    """No flood: so many calls with messages of 8 KB, which the server answers, over one connection."""
+    peer, until, made = holder_of(streams=0), time.monotonic() + seconds, 0
+    message = begin_message(8000) + b"\x0a\xbc\x3e" + b"x" * 7997
+    try:
+        while made < count and time.monotonic() < until:
+            peer.more()
+            if peer.connection > len(message):
+                peer.open("/roost.v1.Cluster/Describe", frame(DATA, END_STREAM, peer.next_stream, message))
+                peer.connection -= len(message)
+                made += 1
+            time.sleep(0.002)
+    except OSError:
+        return {"made": made, "closed": 1}
+    return {"made": made, "closed": 0}
+
+
+def leaving(holder_of, count, seconds):
+    """So many connections with 4 MB of messages that never end, which go by themselves after this time."""
+    until, closed = time.monotonic() + seconds, 0
+    peers = [holder_of() for _ in range(count)]
+    while time.monotonic() < until:
+        for peer in list(peers):
+            try:
+                if peer.sent < 4 << 20:
+                    peer.more(256 << 10)
+                else:
+                    peer.windows()
+            except OSError:
+                closed += 1
+                peers.remove(peer)
+    return {"held_mb": sum(peer.sent for peer in peers) >> 20, "closed": closed}
+
+
+def calls(holder_of, count, seconds):
+    """So many calls at once, of a peer that does not say that it has read how many there may be."""
+    peer, until, opened = holder_of(streams=0), time.monotonic() + seconds, 0
+    while MAX_CONCURRENT_STREAMS not in peer.settings and time.monotonic() < until:
+        peer.windows(answer=False)
+    try:
+        while opened < count and time.monotonic() < until:
+            peer.open("/roost.v1.Cluster/Describe")
+            opened += 1
+            time.sleep(0.005)
+            peer.windows(answer=False)
+    except OSError:
+        pass
+    return {"announced": peer.settings.get(MAX_CONCURRENT_STREAMS), "opened": opened}
 
 
 def headers(peer_of, count, seconds):
@@ -199,18 +320,38 @@ def idle(peer_of, count, seconds):
     return {"held": len(peers), "most": most, "closed": closed}
 
 
+def silent(address, _, seconds):
+    """One connection that says nothing: after which time it is closed."""
+    begun = time.monotonic()
+    peer = socket.create_connection(address, timeout=seconds)
+    try:
+        while peer.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    return {"closed_s": time.monotonic() - begun}
+
+
+OF_ANYBODY = {"half_open": half_open, "silent": silent}
+OF_PEERS = {"headers": headers, "resets": resets, "idle": idle}
+OF_HOLDERS = {"unfinished": unfinished, "ending": ending, "empty": empty, "leaving": leaving, "calls": calls,
+              "reopening": reopening, "whole": whole}
+
+
 def main():
     where, certs, role, kind, count, seconds = sys.argv[1:7]
     host, port = where.rsplit(":", 1)
     address = (host, int(port))
-    if kind == "half_open":
-        seen = half_open(address, int(count), float(seconds))
+    if kind in OF_ANYBODY:
+        seen = OF_ANYBODY[kind](address, int(count), float(seconds))
+    elif kind in OF_PEERS:
+        seen = OF_PEERS[kind](lambda: Peer(address, certs, role), int(count), float(seconds))
     else:
-        flood = {"unfinished": unfinished, "headers": headers, "resets": resets, "idle": idle}[kind]
-        seen = flood(lambda: Peer(address, certs, role), int(count), float(seconds))
+        seen = OF_HOLDERS[kind](lambda **more: Holder(address, certs, role, **more), int(count), float(seconds))
     print(json.dumps(seen))
     sys.stdout.flush()
     os._exit(0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -321,7 +321,7 @@ def spoof(stranger, _, __):
         yield stranger.unary("Leave", pb.LeaveRequest(member=stranger.member, secret=stranger.secret, reason=text))
     for count in range(60, 70):  # longer than what is kept of a reason, which ends inside a character
         leaving = Stranger(COORDINATOR, CERTS, "é" * 31)
-        yield leaving.unary("Leave", pb.LeaveRequest(member=leaving.member, secret=leaving.secret, reason="r" + "é" * count))
+        yield leaving.unary("Leave", pb.LeaveRequest(member=leaving.member, secret=leaving.secret, reason="r" * (count % 2) + "é" * count))
     join = stranger.channel.unary_unary("/roost.v1.Cluster/Join")
     for wrong in (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xe2\x82"):
         name = pb.JoinRequest(wire_version=2, name="x" * len(wrong), device="python", fingerprint=bytes(32)).SerializeToString()

@@ -1,6 +1,10 @@
 /* The coordinator's daemon: runs that begin, go on or are refused, and other calls. */
 #include "tests/unit/control_fixture.h"
 
+#include "common/files/step_log.h"
+#include "server/control/whole_cut.h"
+#include "server/disk/order_log.h"
+
 #include <errno.h>
 #include <sys/stat.h>
 
@@ -411,6 +415,220 @@ TEST_F(a_stop_that_is_stored_late_is_not_the_next_runs, control, .trains = true)
     store_full = false;
     assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
     assert_false(past_later(f).stops);
+}
+
+/* ---- a damaged checkpoint, and a full disk ---- */
+
+static bool forgets_full; /* the store's disk, for what is to be forgotten */
+
+enum err __real_store_forget_cuts(struct store *store, uint64_t term, uint64_t run,
+                                  struct cut_name newest, struct reason *reason);
+enum err __wrap_store_forget_cuts(struct store *store, uint64_t term, uint64_t run,
+                                  struct cut_name newest, struct reason *reason);
+
+enum err __wrap_store_forget_cuts(struct store *store, uint64_t term, uint64_t run,
+                                  struct cut_name newest, struct reason *reason)
+{
+    if (forgets_full)
+        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    return __real_store_forget_cuts(store, term, run, newest, reason);
+}
+
+static unsigned cuts_read;
+
+enum err __wrap_whole_cut_read(struct whole_cut_reader *reader, const char *checkpoint_dir,
+                               struct checkpoint_name name, bool *ret_whole, struct reason *reason);
+
+/* Version 0 alone is whole. */
+enum err __wrap_whole_cut_read(struct whole_cut_reader *reader, const char *checkpoint_dir,
+                               struct checkpoint_name name, bool *ret_whole, struct reason *reason)
+{
+    (void)reader, (void)checkpoint_dir;
+    cuts_read++;
+    *ret_whole = name.version == 0;
+    return *ret_whole ? ERR_OK : reason_set(reason, ERR_CORRUPT, "damaged");
+}
+
+/* Behind the recorded version 0, from a coordinator that is gone. */
+static void record_version_5(struct control_fixture *f)
+{
+    scoped(store_run_release) struct store_run active = {0};
+    struct cut_record cut = {
+        .name = {1, 5}, .counters = {30, 5, 0}, .server_count = 1, .servers = {{.name = "here"}}};
+    uint64_t term;
+    control_free(f->control);
+    f->control = NULL;
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    assert_int_equal(store_put_cut(f->store, term, active.run, &cut, 3, NULL, NULL), ERR_OK);
+}
+
+TEST_F(p9_a_run_goes_back_to_a_whole_checkpoint_when_the_store_has_room, control, .trains = true)
+{
+    record_version_5(f);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    unsigned prepared = f->shards.prepared;
+    forgets_full = true;
+    cuts_read = 0;
+    for (int i = 0; i < 2; i++) /* once while it waits */
+        report(f, (struct server_report){.kind = SERVER_READY,
+                                         .ready = {.cut = {f->shards.generation, 0},
+                                                   .code = ERR_CORRUPT,
+                                                   .text = "damaged"}});
+    assert_int_equal(control_next_ns(f->control), 0);
+    while (control_next_ns(f->control) == 0)
+        control_tick(f->control, f->now_ns);
+    report(f, (struct server_report){.kind = SERVER_READY,
+                                     .ready = {.cut = {f->shards.generation, 0},
+                                               .code = ERR_CORRUPT,
+                                               .text = "damaged"}});
+    assert_int_equal(past_later(f).cut.name.version, 5);
+    assert_true(control_next_ns(f->control) > 0); /* it asks once a second */
+    assert_int_equal(f->shards.prepared, prepared);
+    assert_int_equal(cuts_read, 2);
+    forgets_full = false;
+    assert_int_equal(past_later(f).cut.name.version, 0);
+    assert_true(f->shards.prepared > prepared);
+    assert_int_equal(cuts_read, 2);
+}
+
+TEST_F(who_waits_for_room_to_go_back_may_be_stopped, control, .trains = true)
+{
+    struct coordinator_past past;
+    record_version_5(f);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    forgets_full = true;
+    report(f, (struct server_report){.kind = SERVER_READY,
+                                     .ready = {.cut = {f->shards.generation, 0},
+                                               .code = ERR_CORRUPT,
+                                               .text = "damaged"}});
+    while (control_next_ns(f->control) == 0)
+        control_tick(f->control, f->now_ns);
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    assert_int_equal(say(f, stop), ERR_OK);
+    assert_false(store_has_active_run(f));
+    forgets_full = false;
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    assert_int_equal(store_get_past(f->store, 1, &past, NULL), ERR_OK);
+    assert_int_equal(past.cut.name.version, 5);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK); /* nothing is late any more */
+}
+
+static bool rewinds_full; /* the disk of the steps' rows */
+
+enum err __real_step_log_rewind(struct step_log *log, uint64_t version, struct reason *reason);
+enum err __wrap_step_log_rewind(struct step_log *log, uint64_t version, struct reason *reason);
+
+enum err __wrap_step_log_rewind(struct step_log *log, uint64_t version, struct reason *reason)
+{
+    if (rewinds_full)
+        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    return __real_step_log_rewind(log, version, reason);
+}
+
+TEST_F(a_chosen_checkpoint_is_taken_when_there_is_room_to_undo_the_rows, control, .trains = true)
+{
+    struct checkpoint_name chosen;
+    const char *dir = folder_path(&f->folder, "run/checkpoints");
+    record_version_5(f);
+    assert_int_equal(checkpoint_choose(dir, (struct checkpoint_name){1, 0}, NULL), ERR_OK);
+    open_office(f);
+    rewinds_full = true;
+    control_continue(f->control, f->now_ns);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    assert_false(control_loading(f->control));
+    assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_OK); /* it is begun anew */
+    rewinds_full = false;
+    f->now_ns += 10 * SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_true(control_loading(f->control));
+    assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_NOT_FOUND);
+}
+
+/* ---- the order log, and a full disk ---- */
+
+static bool order_full;           /* its disk, when it is synced */
+static bool order_has_gap;        /* it was full for too long */
+static struct order_log *ordered; /* the newest that a step was added to */
+
+enum err __real_order_log_sync(struct order_log *log, struct reason *reason);
+enum err __wrap_order_log_sync(struct order_log *log, struct reason *reason);
+
+enum err __wrap_order_log_sync(struct order_log *log, struct reason *reason)
+{
+    if (order_full)
+        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    return __real_order_log_sync(log, reason);
+}
+
+enum err __real_order_log_add(struct order_log *log, const struct order_step *step,
+                              struct reason *reason);
+enum err __wrap_order_log_add(struct order_log *log, const struct order_step *step,
+                              struct reason *reason);
+
+enum err __wrap_order_log_add(struct order_log *log, const struct order_step *step,
+                              struct reason *reason)
+{
+    ordered = log;
+    log->steps_lost = order_has_gap;
+    return __real_order_log_add(log, step, reason);
+}
+
+TEST_F(p9_the_order_of_steps_is_on_disk_before_their_cut_is_recorded, control)
+{
+    assert_int_equal(start_run(f), ERR_OK);
+    order_full = true;
+    ready(f);
+    manifest(f, 0);
+    assert_int_equal(past_later(f).cut.name.generation, 0);
+    assert_true(control_loading(f->control));
+    order_full = false;
+    for (int i = 0; i < 40 && control_loading(f->control); i++) {
+        f->now_ns += SECOND;
+        control_tick(f->control, f->now_ns);
+        manifest(f, 0);
+    }
+    assert_int_equal(past_later(f).cut.name.generation, 1);
+}
+
+enum { CHUNKS = 5 /* of the spec's model */ };
+
+static void reduce(struct control_fixture *f, uint64_t step)
+{
+    struct chunk_seal seals[CHUNKS];
+    for (uint32_t i = 0; i < CHUNKS; i++)
+        seals[i] = (struct chunk_seal){i, true, 1};
+    report(f, (struct server_report){.kind = SERVER_REDUCED,
+                                     .reduced = {.generation = f->shards.generation,
+                                                 .step = step,
+                                                 .seal_count = CHUNKS,
+                                                 .seals = seals,
+                                                 .has_loss = true,
+                                                 .loss_sum = 4,
+                                                 .sample_count = 6}});
+}
+
+TEST_F(a_gap_in_the_order_log_is_said_and_the_run_goes_on, control)
+{
+    scoped(buf_release) struct buf text = {0};
+    assert_int_equal(buf_printf(&text, "%sconsistency: {kind: ssp, staleness: 1}\n", spec), ERR_OK);
+    assert_int_equal(say(f, run_call(f, (const char *)text.data, false)), ERR_OK);
+    ready(f);
+    manifest(f, 0);
+    uint64_t member = join(f);
+    assert_int_equal(say(f, acquire_call(f, member, 1)), ERR_OK);
+    ordered = NULL;
+    order_has_gap = true;
+    reduce(f, 0);
+    order_has_gap = false;
+    assert_non_null(ordered);
+    assert_false(ordered->steps_lost); /* it was said, once */
+    assert_int_equal(control_failed(f->control), ERR_OK);
 }
 
 static enum run_state described(struct control_fixture *f)

@@ -41,7 +41,9 @@ TEST_F(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit
     f->generation++;
     ready_all(f, 0);
     record_all(f, 0);
+    assert_int_equal(coordinator_may_start_any(f->coordinator, NULL), ERR_OK);
     step(f, 0);
+    assert_int_equal(coordinator_may_start_any(f->coordinator, NULL), ERR_EXISTS);
     assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &past, NULL),
                      ERR_EXISTS);
 }

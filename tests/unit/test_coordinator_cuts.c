@@ -163,9 +163,11 @@ TEST_F(a_member_whose_stream_is_younger_than_the_runs_end_is_told_as_well, coord
     step(f, 0);
     record_all(f, 1);
     assert_int_equal(status(f).state, RUN_ENDED);
+    assert_true(seen(f, EFFECT_NOTICE)->notice_to == 0); /* to all */
     assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, f->worker), ERR_OK);
     look(f);
     assert_int_equal(seen(f, EFFECT_NOTICE)->notice.kind, NOTICE_RUN_OVER);
+    assert_true(seen(f, EFFECT_NOTICE)->notice_to == f->worker);
 }
 
 /* Or none is ever recorded, and what is written fills the disk. */

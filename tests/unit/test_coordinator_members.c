@@ -252,6 +252,23 @@ static void crowd_moves(struct coordinator_fixture *f, struct crowd *crowd,
     look(f);
 }
 
+static uint32_t members_after(struct coordinator_fixture *f, uint64_t after_ms)
+{
+    tick(f, after_ms);
+    return status(f).member_count;
+}
+
+TEST_F(nobody_is_found_silent_by_who_stood_still, coordinator, .steps = 9)
+{
+    join(f);
+    assert_int_equal(members_after(f, LEASE_MS - 1), 1);
+    assert_int_equal(members_after(f, 1), 0);
+    join(f);
+    assert_int_equal(members_after(f, LEASE_MS + HEARTBEAT_MS + 1), 1);
+    assert_int_equal(members_after(f, 2 * HEARTBEAT_MS - 1), 1);
+    assert_int_equal(members_after(f, 1), 0);
+}
+
 TEST_F(workers_come_and_go_by_the_thousand_and_nobody_else_notices, coordinator, .steps = 9)
 {
     struct rand_state random = {7};
@@ -270,6 +287,8 @@ TEST_F(workers_come_and_go_by_the_thousand_and_nobody_else_notices, coordinator,
             f->now_ms += LEASE_MS - 1;
             assert_int_equal(coordinator_heartbeat(f->coordinator, f->now_ms, steady), ERR_OK);
             tick(f, 1);
+            while (coordinator_next_ms(f->coordinator) <= f->now_ms)
+                tick(f, 0); /* some at a time */
             crowd.lost += crowd.count;
             crowd.count = 0;
         }

@@ -37,6 +37,37 @@ TEST(a_cut_hurries_where_no_steps_go_on)
     assert_false(rests(40, 900, BEGUN + 201, false)); /* two steps' time, and none has ended */
 }
 
+TEST(the_last_cut_hurries)
+{
+    struct cut_pace pace = {0};
+    struct cut_progress progress = {.version = 40,
+                                    .steps = 41,
+                                    .every_steps = 20,
+                                    .begun_ns = MS,
+                                    .bytes = 900,
+                                    .bytes_all = 1000};
+    cut_pace_step_ended(&pace, MS);
+    cut_pace_step_ended(&pace, 101 * MS);
+    assert_true(cut_pace_rests(&pace, &progress, 102 * MS));
+    progress.steps = 40;
+    assert_false(cut_pace_rests(&pace, &progress, 102 * MS));
+}
+
+TEST(a_step_that_waited_for_workers_is_no_measure)
+{
+    struct cut_pace pace = {0};
+    const struct cut_progress progress = {.version = 40,
+                                          .every_steps = 20,
+                                          .begun_ns = UINT64_C(100000) * MS,
+                                          .bytes = 900,
+                                          .bytes_all = 1000};
+    cut_pace_step_ended(&pace, MS);
+    cut_pace_step_ended(&pace, 101 * MS);
+    cut_pace_step_ended(&pace, UINT64_C(100000) * MS);
+    assert_true(cut_pace_rests(&pace, &progress, UINT64_C(100200) * MS));
+    assert_false(cut_pace_rests(&pace, &progress, UINT64_C(100201) * MS));
+}
+
 TEST(a_cut_hurries_while_a_step_waits_for_it)
 {
     struct cut_pace pace = {0};

@@ -55,12 +55,28 @@ static void needs_what_an_executor_takes(struct executor_fixture *f, uint32_t sl
     assert_int_equal(bytes.pulled, 4 * f->model.weights);
 }
 
+static struct spec_model many_words(void)
+{
+    struct spec_model settings = fixture_gpt();
+    settings.vocabulary = 1000;
+    return settings;
+}
+
 TEST_F(a_gpt_needs_what_its_executor_takes, executor, .settings = fixture_gpt())
 {
     needs_what_an_executor_takes(f, 1);
     needs_what_an_executor_takes(f, 4);
     f->train.recompute = true;
     needs_what_an_executor_takes(f, 2);
+}
+
+/* The embedding's gradient is kept by rows in nodes of one slot and of four: 28 tokens each, and 112,
+ * of 1,024 rows. Eight have too many. */
+TEST_F(a_large_vocabulary_needs_what_its_executor_takes, executor, .settings = many_words())
+{
+    needs_what_an_executor_takes(f, 1);
+    needs_what_an_executor_takes(f, 4);
+    needs_what_an_executor_takes(f, 8);
 }
 
 TEST_F(an_mlp_needs_what_its_executor_takes, executor, .settings = fixture_mlp())

@@ -109,6 +109,27 @@ TEST_F(what_arrives_are_the_gradients_bits, executor, .settings = wordy(fixture_
     assert_int_equal(check_all(&source, true, CODEC_BF16), spared / 2);
 }
 
+/* Of so many words that the executor keeps the embedding's gradient by rows (few_rows.h). */
+TEST_F(rows_that_are_kept_alone_travel_alone, executor,
+       .settings = {.kind = SPEC_GPT,
+                    .layers = 1,
+                    .heads = 2,
+                    .width = 16,
+                    .context = 7,
+                    .vocabulary = 4000,
+                    .tensor_max = 1})
+{
+    const struct push_source source = {f->executor, NULL, &f->model};
+    size_t all = f->model.parameters[0].weights * sizeof(float);
+    struct executor_rows lie;
+    fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
+    assert_false(executor_lend(f->executor, 0, 0, &lie));
+    assert_int_equal(check_all(&source, false, CODEC_FP32), 0); /* the server takes none */
+    size_t spared = check_all(&source, true, CODEC_FP32);
+    assert_true(spared > all * 9 / 10 && spared < all);
+    assert_int_equal(check_all(&source, true, CODEC_BF16), spared / 2);
+}
+
 /* In chunks as wide as their parameters. */
 static struct spec_model whole_rows(struct spec_model settings)
 {

@@ -183,6 +183,57 @@ TEST_F(rows_that_a_full_disk_does_not_take_are_lost_beyond_a_limit_alone, record
     f->record.steps.file.ops = &file_ops_real;
 }
 
+static int full_truncate(const struct file_ops *ops, int fd, uint64_t bytes)
+{
+    (void)ops, (void)fd, (void)bytes;
+    errno = ENOSPC;
+    return -1;
+}
+
+/* Each of the steps below `count` once, in order. */
+static void assert_steps(const struct record_fixture *f, uint64_t count)
+{
+    scoped(free_scoped) char *text = text_of(f, "steps.jsonl");
+    const char *at = text;
+    for (uint64_t i = 0; i < count; i++) {
+        char begin[32];
+        snprintf(begin, sizeof begin, "{\"step\":%d,", (int)i);
+        assert_int_equal(strncmp(at, begin, strlen(begin)), 0);
+        at = strchr(at, '\n') + 1;
+    }
+    assert_string_equal(at, "");
+}
+
+TEST_F(a_rewind_for_which_there_is_no_room_comes_before_the_next_rows, record)
+{
+    struct reason reason = {0};
+    struct file_ops ops = file_ops_real;
+    open_at(f, 0);
+    f->record.steps.file.ops = &ops;
+    for (uint64_t i = 0; i < 6; i++)
+        step(f, i);
+    record_flush(&f->record);
+    ops.truncate = full_truncate;
+    record_rewind(&f->record, 2);
+    assert_int_equal(f->record.err, ERR_NO_SPACE);
+    for (uint64_t i = 2; i < 6; i++)
+        step(f, i);
+    record_write(&f->record);
+    assert_int_equal(record_sync(&f->record, &reason), ERR_NO_SPACE); /* P9: it keeps a cut back */
+    assert_non_null(strstr(reason.text, "steps.jsonl"));
+    assert_steps(f, 6); /* of before; nothing is behind them */
+    record_rewind(&f->record, 4);
+    record_rewind(&f->record, 5);
+    ops.truncate = file_ops_real.truncate;
+    step(f, 4);
+    assert_int_equal(record_sync(&f->record, &reason), ERR_OK);
+    assert_steps(f, 5);
+    step(f, 5);
+    record_flush(&f->record);
+    assert_steps(f, 6); /* it was owed once */
+    f->record.steps.file.ops = &file_ops_real;
+}
+
 TEST_F(a_continued_run_goes_on_behind_its_cut, record)
 {
     open_at(f, 0);

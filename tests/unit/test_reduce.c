@@ -5,6 +5,7 @@
 #include "common/rand.h"
 #include "server/shard/reduce.h"
 
+#include <math.h>
 #include <stdbool.h>
 
 enum { N = 37, SLOTS_MAX = 16 };
@@ -13,6 +14,7 @@ enum { N = 37, SLOTS_MAX = 16 };
 struct reduce_fixture {
     uint32_t slot_count, ahead_max;
     uint64_t seed;
+    bool sparse; /* most values are zeros, and half of all pushes bring the others alone */
     const struct kernels *kernels;
     struct reduce reduce;
     struct reduce_buffers buffers;
@@ -30,6 +32,7 @@ static void reduce_set_up(struct reduce_fixture *f)
     assert_true(kernels_new(&options, &f->kernels, reason, sizeof reason));
     f->reduce = (struct reduce){.slots = f->slot_count, .ahead_max = f->ahead_max, .held = f->held};
     f->buffers = (struct reduce_buffers){.n = N,
+                                         .sparse = f->sparse,
                                          .uncached = f->seed % 2 == 1, /* the bits are the same */
                                          .made_max = reduce_sums_max(f->slot_count, f->ahead_max),
                                          .free = f->free};
@@ -39,6 +42,8 @@ static void reduce_set_up(struct reduce_fixture *f)
             /* Of very different sizes, so that another order of addition gives other bits. */
             double size = (double)(UINT64_C(1) << rand_below(&f->rand, 40));
             f->slots[s][i] = (float)((rand_unit(&f->rand) - 0.5) * size);
+            if (f->sparse && rand_below(&f->rand, 4) > 0)
+                f->slots[s][i] = rand_below(&f->rand, 4) > 0 ? 0.0F : -0.0F;
         }
 }
 
@@ -52,8 +57,9 @@ static void reduce_tear_down(struct reduce_fixture *f)
 /* Another tree, of another seed. */
 static void again(struct reduce_fixture *f, uint32_t slot_count, uint32_t ahead_max, uint64_t seed)
 {
+    bool sparse = f->sparse;
     reduce_tear_down(f);
-    *f = (struct reduce_fixture){slot_count, ahead_max, seed};
+    *f = (struct reduce_fixture){slot_count, ahead_max, seed, sparse};
     reduce_set_up(f);
 }
 
@@ -79,23 +85,42 @@ static struct node root(const struct reduce_fixture *f)
     return (struct node){tree_level(f->reduce.slots), 0};
 }
 
+/* Leaves those that have a bit, as rows of one value. */
+static struct reduce_rows few_of(float values[static N], uint32_t ret_rows[static N])
+{
+    struct reduce_rows rows = {.cols = 1, .rows = ret_rows};
+    for (uint32_t i = 0; i < N; i++)
+        if (values[i] != 0 || signbit(values[i]) != 0) {
+            values[rows.count] = values[i];
+            ret_rows[rows.count++] = i;
+        }
+    return rows;
+}
+
 /* Pushes the node with its right sum, in slices cut at random places. */
 static enum reduce_result push(struct reduce_fixture *f, struct node node)
 {
     float sum[N];
+    uint32_t few[N];
     tree_sum(f, node, sum);
+    bool alone = f->sparse && rand_below(&f->rand, 2) > 0;
+    struct reduce_rows rows = {0};
+    if (alone)
+        rows = few_of(sum, few);
+    size_t at = 0, bytes_all = (alone ? rows.count : N) * sizeof *sum;
     struct slice slices[8];
-    size_t at = 0;
     for (uint32_t i = 0; i < 8; i++) {
-        size_t rest = sizeof sum - at;
+        size_t rest = bytes_all - at;
         size_t bytes = i == 7 ? rest : rand_below(&f->rand, rest + 1);
         slices[i] = (struct slice){(const uint8_t *)sum + at, bytes};
         at += bytes;
     }
     struct cursor cursor = {slices, 8, 0, 0};
-    enum reduce_result result = reduce_push(&f->reduce, &f->buffers, f->kernels, node,
-                                            &(struct reduce_values){.cursor = &cursor});
-    assert_int_equal(cursor_bytes(&cursor), result == REDUCE_COUNTED ? 0 : sizeof sum);
+    const struct reduce_values values = {.cursor = &cursor, .rows = alone ? &rows : NULL};
+    enum reduce_result result = reduce_push(&f->reduce, &f->buffers, f->kernels, node, &values);
+    assert_int_equal(cursor_bytes(&cursor), result == REDUCE_COUNTED ? 0 : bytes_all);
+    assert_int_equal(reduce_buffers_held(&f->reduce) + f->buffers.free_count,
+                     f->buffers.made_count);
     reduce_check(&f->reduce);
     return result;
 }
@@ -104,8 +129,14 @@ static void assert_whole(const struct reduce_fixture *f)
 {
     float sum[N];
     tree_sum(f, root(f), sum);
-    assert_non_null(reduce_root(&f->reduce));
-    assert_memory_equal(reduce_root(&f->reduce), sum, sizeof sum);
+    const struct reduce_sum *whole = reduce_root(&f->reduce);
+    assert_non_null(whole);
+    float got[N] = {0};
+    if (whole->sum != NULL)
+        memcpy(got, whole->sum, sizeof got);
+    for (uint32_t i = 0; i < whole->sparse.count; i++)
+        got[whole->sparse.rows[i]] = whole->sparse.values[i];
+    assert_memory_equal(got, sum, sizeof sum);
 }
 
 static void next_permutation_from(struct reduce_fixture *f, uint32_t *order, uint32_t placed,
@@ -191,6 +222,33 @@ TEST_F(p4_nodes_that_overlap_still_count_each_slot_once, reduce, .slot_count = 1
         }
         assert_whole(f);
         assert_int_equal(push(f, root(f)), REDUCE_DUPLICATE);
+    }
+}
+
+TEST_F(sums_of_rows_that_come_alone_have_the_bits_of_whole_ones, reduce, .slot_count = 1,
+       .sparse = true)
+{
+    for (uint64_t seed = 0; seed < 1000; seed++) {
+        again(f, (uint32_t)(1 + seed % SLOTS_MAX), SLOTS_MAX, seed);
+        while (reduce_root(&f->reduce) == NULL) {
+            struct node node = any_node(f);
+            bool duplicate = inside(f, node);
+            assert_int_equal(push(f, node), duplicate ? REDUCE_DUPLICATE : REDUCE_COUNTED);
+        }
+        assert_whole(f);
+    }
+}
+
+TEST_F(rows_that_come_alone_fill_no_tree_beyond_its_bound, reduce, .slot_count = 1, .sparse = true)
+{
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        uint32_t slots = (uint32_t)(1 + seed % SLOTS_MAX), ahead_max = (uint32_t)(seed % 4);
+        again(f, slots, ahead_max, seed);
+        while (reduce_root(&f->reduce) == NULL) /* the lowest missing one always has room */
+            for (uint32_t i = 0; i < slots; i++)
+                push(f, (struct node){0, (uint32_t)rand_below(&f->rand, slots)});
+        assert_whole(f);
+        assert_true(f->buffers.made_count <= reduce_sums_max(slots, ahead_max));
     }
 }
 
@@ -340,7 +398,7 @@ static uint64_t table_sum(struct reduce_fixture *f, const struct table *table, b
     if (add) {
         buffers.free_count = 0;
         reduce.held_count = 1;
-        sums[0] = (struct reduce_sum){{0, 0}, held};
+        sums[0] = (struct reduce_sum){.node = {0, 0}, .sum = held};
     }
     assert_int_equal(
         reduce_push(&reduce, &buffers, f->kernels, (struct node){0, add ? 1 : 0}, &values),

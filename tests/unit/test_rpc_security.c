@@ -473,3 +473,49 @@ TEST_F(a_worker_is_the_one_that_shows_its_certificate, security)
     tls_identity_release(&one);
     tls_identity_release(&other);
 }
+
+/* ---- what a connection leaves unfinished ---- */
+
+enum { LARGE_BYTES = 1000000 };
+
+static void count_closed(void *owner, struct rpc_stream *stream, enum err err,
+                         const struct reason *reason)
+{
+    (void)stream, (void)err, (void)reason;
+    tally_add(owner, 0);
+}
+
+static const struct rpc_stream_events reads_nothing = {.open = NULL};
+static const struct rpc_stream_events counts_closed = {.closed = count_closed};
+static const struct rpc_method holding_methods[] = {
+    {.path = "/test.T/Same", .roles = TLS_ROLES_ALL, .requested = same},
+    {.path = "/test.T/Hold", .roles = TLS_ROLES_ALL, .kind = RPC_STREAM, .events = &reads_nothing}};
+
+/* Twelve times as much as a connection may leave unfinished, beside a stream that stays open. */
+TEST_F(calls_that_are_answered_leave_nothing, security)
+{
+    static const uint8_t large[LARGE_BYTES];
+    struct tally tally;
+    struct rpc_stream *stream = NULL;
+    tally_init(&tally);
+    struct rpc_server *server = server_new(f->loop, &f->server_identity, holding_methods, 2);
+    struct tls_identity identity = worker_identity(f);
+    struct rpc_channel *channel = channel_new(f->loop, rpc_server_port(server), &identity);
+    enum err err = rpc_stream_open(channel, "/test.T/Hold", &counts_closed, &tally, &stream);
+    assert_int_equal(err, ERR_OK);
+    for (unsigned i = 0; i < 60 && err == ERR_OK; i++) {
+        scoped(buf_release) struct buf got = {0};
+        err = rpc_call(channel, "/test.T/Same", (struct slice){large, sizeof large},
+                       FIXTURE_WAIT_MS, &got, NULL);
+    }
+    unsigned closed = tally_of(&tally, 0);
+    rpc_stream_cancel(stream);
+    rpc_stream_unref(stream);
+    tally_wait(&tally, 0, 1);
+    rpc_channel_free(channel);
+    rpc_server_free(server);
+    tls_identity_release(&identity);
+    tally_release(&tally);
+    assert_int_equal(err, ERR_OK);
+    assert_int_equal(closed, 0);
+}

@@ -486,8 +486,23 @@ TEST(an_unknown_key_is_followed_by_the_one_that_was_meant)
         {"consistency.outer.momntum", "consistency.outer.momentum"},
         {"optimiser", "optimizer"},
         {"outr", "consistency.outer"},
+        {"optimizer.learningrate", "optimizer.lr"},
+        {"optimizer.learningRate", "optimizer.lr"},
+        {"optimizer.weightdecay", "optimizer.weight_decay"},
+        {"checkpoint.every", "checkpoint.every_steps"},
+        {"model.vocab", "model.vocabulary"},
+        {"train.max_steps", "train.steps"},
+        {"model.layers_count", "model.layers"},
+        {"model.n_layer", "model.layers"},
+        {"num_hidden_layers", "model.layers"},
+        {"model.n_embd", "model.width"},
+        {"model.intermediate_size", "model.hidden"},
+        {"train.batch_size", "train.slot_samples"},
+        {"optimizer.min_lr", "optimizer.lr_min"},
         {"batch", NULL},
         {"train", NULL},
+        {"ev", NULL},
+        {"model.embd", NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char flag[64], wanted[160], guess[64] = "";

@@ -384,6 +384,66 @@ TEST_F(without_room_a_segment_is_closed_later, step_log)
     f->log.file.ops = &file_ops_real;
 }
 
+TEST_F(a_rewind_needs_no_room, step_log)
+{
+    struct file_ops ops = file_ops_real;
+    for (uint64_t version = 50; version-- > 0;) {
+        assert_int_equal(append(f, f->log.sums.step_count, 50), ERR_OK);
+        f->log.file.ops = &ops;
+        ops.write = full_write;
+        assert_int_equal(step_log_rewind(&f->log, version, &f->reason), ERR_OK);
+        ops.write = file_ops_real.write;
+        f->log.file.ops = &file_ops_real;
+        assert_rows(f, version);
+    }
+}
+
+/* As a file system says that has no room for a name either, at each operation, and from it on. */
+TEST_F(a_rewind_that_found_no_room_is_repeated, step_log)
+{
+    for (int dies = 0; dies < 2; dies++) {
+        enum err err = ERR_NO_SPACE;
+        for (int operations = 1; err != ERR_OK; operations++) {
+            struct faults faults;
+            faults_init(&faults, operations, ENOSPC);
+            faults.dies = dies != 0;
+            assert_int_equal(append(f, f->log.sums.step_count, 50), ERR_OK);
+            f->log.file.ops = &faults.ops;
+            err = step_log_rewind(&f->log, 20, &f->reason);
+            f->log.file.ops = &file_ops_real;
+            if (err != ERR_OK && operations % 2 == 0) { /* the daemon ends meanwhile */
+                step_log_release(&f->log);
+                open_at(f, 20);
+                assert_rows(f, f->reached);
+            }
+            assert_int_equal(step_log_rewind(&f->log, 20, &f->reason), ERR_OK);
+            assert_rows(f, 20);
+            assert_int_equal(append(f, 20, 30), ERR_OK);
+            assert_rows(f, 30);
+        }
+    }
+}
+
+TEST_F(a_crash_within_a_rewind_doubles_no_row, step_log)
+{
+    enum err err = ERR_IO;
+    for (int operations = 1; err != ERR_OK; operations++) {
+        struct faults faults;
+        faults_init(&faults, operations, EIO);
+        faults.dies = true;
+        assert_int_equal(append(f, f->log.sums.step_count, 50), ERR_OK);
+        f->log.file.ops = &faults.ops;
+        err = step_log_rewind(&f->log, 20, &f->reason);
+        f->log.file.ops = &file_ops_real;
+        (void)times_from(f, 0); /* whoever reads meanwhile finds rows alone */
+        step_log_release(&f->log);
+        open_at(f, 20);
+        assert_true(f->reached >= 20);
+        assert_rows(f, f->reached);
+    }
+    assert_int_equal(f->reached, 20);
+}
+
 /* P7: its store refuses it at its next cut; until then it writes rows. */
 TEST_F(p7_who_was_followed_closes_no_segment, step_log)
 {

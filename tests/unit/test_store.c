@@ -357,7 +357,8 @@ TEST_F(damaged_cuts_are_forgotten_and_the_next_one_is_the_newest, store)
     assert_int_equal(cuts[1].name.version, 20);
     assert_int_equal(store_forget_cuts(f->store, f->term + 1, run, cuts[1].name, NULL),
                      ERR_OLD_TERM);
-    assert_int_equal(store_forget_cuts(f->store, f->term, run, cuts[1].name, NULL), ERR_OK);
+    for (int i = 0; i < 2; i++) /* again after a crash */
+        assert_int_equal(store_forget_cuts(f->store, f->term, run, cuts[1].name, NULL), ERR_OK);
     assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
     assert_int_equal(past.cut.name.version, 20);
     assert_int_equal(store_oldest_cut(f->store, run, &oldest, NULL), ERR_OK);

@@ -231,8 +231,45 @@ TEST(what_is_wrong_with_an_identity_is_said)
     }
 }
 
-/* A worker's certificate of the CA, as an older roost made it, or another tool. */
-static struct buf signed_with(const struct pair *ca, const char *use, const char *names)
+static X509_EXTENSION *names_of(const char *text)
+{
+    X509V3_CTX context;
+    X509V3_set_ctx(&context, NULL, NULL, NULL, NULL, 0);
+    return X509V3_EXT_conf_nid(NULL, &context, NID_subject_alt_name, text);
+}
+
+/* One alternative name with any bytes, which OpenSSL's own text of names cannot have. */
+static X509_EXTENSION *name_of(int type, struct slice bytes)
+{
+    GENERAL_NAMES *names = GENERAL_NAMES_new();
+    GENERAL_NAME *name = GENERAL_NAME_new();
+    ASN1_STRING *value =
+        ASN1_STRING_type_new(type == GEN_IPADD ? V_ASN1_OCTET_STRING : V_ASN1_IA5STRING);
+    assert_int_equal(ASN1_STRING_set(value, bytes.data, (int)bytes.bytes), 1);
+    GENERAL_NAME_set0_value(name, type, value);
+    assert_true(sk_GENERAL_NAME_push(names, name) > 0);
+    X509_EXTENSION *extension = X509V3_EXT_i2d(NID_subject_alt_name, 0, names);
+    GENERAL_NAMES_free(names);
+    return extension;
+}
+
+static void issuer_set(X509 *certificate, const struct pair *ca)
+{
+    BIO *bio = BIO_new_mem_buf(ca->certificate.data, (int)ca->certificate.bytes);
+    X509 *authority = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    assert_int_equal(X509_set_issuer_name(certificate, X509_get_subject_name(authority)), 1);
+    X509_free(authority);
+    BIO_free(bio);
+}
+
+/* A certificate of the CA, for the CA's own key, as an older roost made it, or another tool. */
+struct foreign {
+    const char *use;       /* NULL: any */
+    X509_EXTENSION *names; /* freed */
+    struct slice number;   /* {0}: 0 */
+};
+
+static struct buf signed_with(const struct pair *ca, struct foreign wanted)
 {
     struct buf pem = {0};
     char *data;
@@ -243,11 +280,16 @@ static struct buf signed_with(const struct pair *ca, const char *use, const char
     X509V3_set_ctx(&context, certificate, certificate, NULL, NULL, 0);
     assert_int_equal(X509_set_version(certificate, X509_VERSION_3), 1);
     assert_int_equal(X509_set_pubkey(certificate, key), 1);
-    assert_non_null(X509_gmtime_adj(X509_getm_notBefore(certificate), 0));
-    assert_non_null(X509_gmtime_adj(X509_getm_notAfter(certificate), HOUR_S));
+    issuer_set(certificate, ca);
+    assert_int_equal(ASN1_STRING_set(X509_get_serialNumber(certificate), wanted.number.data,
+                                     (int)wanted.number.bytes),
+                     1);
+    assert_non_null(ASN1_TIME_set(X509_getm_notBefore(certificate), NOW_S));
+    assert_non_null(ASN1_TIME_set(X509_getm_notAfter(certificate), NOW_S + HOUR_S));
     X509_EXTENSION *extensions[] = {
-        X509V3_EXT_conf_nid(NULL, &context, NID_subject_alt_name, names),
-        use != NULL ? X509V3_EXT_conf_nid(NULL, &context, NID_ext_key_usage, use) : NULL};
+        wanted.names, wanted.use != NULL
+                          ? X509V3_EXT_conf_nid(NULL, &context, NID_ext_key_usage, wanted.use)
+                          : NULL};
     for (size_t i = 0; i < 2 && extensions[i] != NULL; i++) {
         assert_int_equal(X509_add_ext(certificate, extensions[i], -1), 1);
         X509_EXTENSION_free(extensions[i]);
@@ -286,13 +328,128 @@ TEST(with_which_certificates_a_worker_can_be_asked)
     scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct reason reason = {.text = ""};
-        struct buf pem = signed_with(&ca, rows[i].use, rows[i].names);
+        struct buf pem =
+            signed_with(&ca, (struct foreign){rows[i].use, names_of(rows[i].names), {0}});
         scoped(tls_identity_release) struct tls_identity identity =
             identity_of(&ca.certificate, &pem, &ca.key);
         enum err err = tls_identity_serves(&identity, NOW_S, &reason);
         assert_string_equal(reason.text, rows[i].text);
         assert_int_equal(err, rows[i].text[0] == 0 ? ERR_OK : ERR_UNTRUSTED);
         buf_release(&pem);
+    }
+}
+
+#define BYTES(text) ((struct slice){(const uint8_t *)(text), sizeof(text) - 1})
+
+/* What C reads of it ends at the byte 0, and is an operator's. */
+TEST(a_byte_0_ends_no_holders_name)
+{
+    static const struct {
+        struct slice uri;
+        const char *text;
+    } rows[] = {
+        {BYTES("spiffe://nest/operator/x"), ""},
+        {BYTES("spiffe://nest/operator/x\0"), "w.crt: names no role (its URI has a byte 0)"},
+        {BYTES("spiffe://nest/operator/x\0/y"), "w.crt: names no role (its URI has a byte 0)"},
+        {BYTES("\0spiffe://nest/operator/x"), "w.crt: names no role (its URI has a byte 0)"},
+    };
+    scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct reason reason = {.text = ""};
+        enum err expected = rows[i].text[0] == 0 ? ERR_OK : ERR_UNTRUSTED;
+        scoped(buf_release) struct buf line = {0};
+        scoped(buf_release) struct buf pem =
+            signed_with(&ca, (struct foreign){.names = name_of(GEN_URI, rows[i].uri)});
+        scoped(tls_identity_release) struct tls_identity identity =
+            identity_of(&ca.certificate, &pem, &ca.key);
+        enum err err = check_at(&identity, TLS_ROLE_OPERATOR, NOW_S, &reason);
+        assert_string_equal(reason.text, rows[i].text);
+        assert_int_equal(err, expected);
+        assert_int_equal(tls_revoked_line(buf_slice(&pem), "w.crt", NOW_S, &line, NULL), expected);
+    }
+}
+
+/* A host that is cut short, or read beyond its end, would be another one's. */
+TEST(a_certificates_hosts_are_taken_whole_or_not_at_all)
+{
+    static const struct {
+        int type;
+        struct slice bytes;
+        const char *host; /* NULL: it can be none */
+    } rows[] = {
+        {GEN_DNS, BYTES("ps1.example"), "ps1.example"},
+        {GEN_DNS, BYTES("ps1.example\0.nest"), NULL},
+        {GEN_DNS, BYTES("ps1.example\0"), NULL},
+        {GEN_DNS, BYTES("\0ps1.example"), NULL},
+        {GEN_DNS, BYTES(""), NULL},
+        {GEN_IPADD, BYTES("\12\0\0\7"), "10.0.0.7"},
+        {GEN_IPADD, BYTES("\12\0\0\7\1"), NULL},
+        {GEN_IPADD, BYTES("\12\0\0"), NULL},
+        {GEN_IPADD, BYTES("\375\0\0\0\0\0\0\0\0\0\0\0\0\0\0\7"), "fd00::7"},
+    };
+    scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tls_hosts hosts;
+        struct reason reason = {.text = ""};
+        scoped(buf_release) struct buf pem =
+            signed_with(&ca, (struct foreign){.names = name_of(rows[i].type, rows[i].bytes)});
+        enum err err = tls_hosts_of(buf_slice(&pem), &hosts, &reason);
+        assert_int_equal(err, rows[i].host != NULL ? ERR_OK : ERR_INVALID);
+        assert_int_equal(hosts.count, rows[i].host != NULL);
+        if (rows[i].host != NULL)
+            assert_string_equal(hosts.names[0], rows[i].host);
+        else
+            assert_string_equal(reason.text, "one of its hosts is neither a name nor an address");
+    }
+}
+
+/* A list with it would be refused as a whole. */
+TEST(a_number_that_no_list_can_name_is_refused)
+{
+    static const uint8_t digits[] = {[0] = 0x7f, [20] = 1};
+    scoped(pair_release) struct pair ca = ca_of("nest", 10 * HOUR_S);
+    static const size_t counts[] = {1, 20, 21};
+    for (size_t i = 0; i < 3; i++) {
+        static struct tls_revoked revoked;
+        struct reason reason = {.text = ""};
+        scoped(buf_release) struct buf line = {0};
+        scoped(buf_release) struct buf pem =
+            signed_with(&ca, (struct foreign){.names = names_of("URI:spiffe://nest/worker/x"),
+                                              .number = {digits, counts[i]}});
+        enum err err = tls_revoked_line(buf_slice(&pem), "w.crt", NOW_S, &line, &reason);
+        assert_int_equal(err, counts[i] <= 20 ? ERR_OK : ERR_UNTRUSTED);
+        if (err == ERR_OK)
+            assert_int_equal(tls_revoked_parse(buf_slice(&line), "list", &revoked, NULL), ERR_OK);
+        else
+            assert_non_null(strstr(reason.text, "w.crt: its number has more than 20 bytes"));
+    }
+}
+
+/* 1 to 20 bytes, in small letters, without a zero in front. */
+TEST(a_line_without_a_whole_number_is_named)
+{
+    static const char *const bad[] = {
+        "", "\n", " aabb", "aab worker/w1", "AABB", "aabg", "aabb\tworker/w1", "00aabb worker/w1",
+        /* two lines in one, and 21 bytes */
+        "72b5540a1b2c3d4e5f60718293a4b5c672b5540a1b2c3d4e5f60718293a4b5c6 worker/w1",
+        "aabbccddeeff00112233445566778899aabbccddee worker/w1"};
+    static const char *const good[] = {"00", "aabb", "aa worker/w1 a laptop",
+                                       "aabbccddeeff00112233445566778899aabbccdd"};
+    static struct tls_revoked revoked;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct reason reason = {.text = ""};
+        scoped(buf_release) struct buf list = {0};
+        assert_int_equal(buf_printf(&list, "aabb worker/w0\n%s\n", bad[i]), ERR_OK);
+        assert_int_equal(tls_revoked_parse(buf_slice(&list), "list", &revoked, &reason),
+                         ERR_UNTRUSTED);
+        assert_string_equal(
+            reason.text, "list: line 2 begins with no certificate's number (roost cert --revoke)");
+    }
+    assert_int_equal(revoked.count, 0);
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct slice list = {(const uint8_t *)good[i], strlen(good[i])};
+        assert_int_equal(tls_revoked_parse(list, "list", &revoked, NULL), ERR_OK);
+        assert_int_equal(revoked.count, 1);
     }
 }
 

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <openssl/pem.h>
+
 enum { NOW_S = 1767225600 };
 
 struct dir_fixture {
@@ -100,6 +102,22 @@ TEST_F(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, dir)
     assert_int_equal(tls_make_cluster_certificates(f->path, &other, &reason), ERR_INVALID);
 }
 
+static void write_text(const struct dir_fixture *f, const char *name, const struct buf *text)
+{
+    char path[320];
+    file_of(f, name, path);
+    assert_int_equal(file_write_atomic(&file_ops_real, path, 0644, buf_slice(text), NULL), ERR_OK);
+}
+
+static struct buf text_of(const struct dir_fixture *f, const char *name)
+{
+    char path[320];
+    struct buf text = {0};
+    file_of(f, name, path);
+    assert_int_equal(file_read(path, 1 << 20, &text, NULL), ERR_OK);
+    return text;
+}
+
 /* An operator who adds a machine names that machine alone. */
 TEST_F(a_servers_certificate_keeps_the_hosts_that_it_had, dir)
 {
@@ -112,10 +130,55 @@ TEST_F(a_servers_certificate_keeps_the_hosts_that_it_had, dir)
     make(f, &(struct tls_certificates){.now_s = NOW_S});
     file_of(f, "server/server.crt", path);
     assert_int_equal(file_read(path, TLS_PEM_BYTES_MAX, &certificate, NULL), ERR_OK);
-    assert_int_equal(tls_hosts_of(buf_slice(&certificate), &found), ERR_OK);
+    assert_int_equal(tls_hosts_of(buf_slice(&certificate), &found, NULL), ERR_OK);
     assert_int_equal(found.count, 3);
     for (size_t i = 0; i < 3; i++)
         assert_string_equal(found.names[i], hosts[i]);
+}
+
+/* The certificate in the file, with a byte 0 in the place of `character` in `host`; its signature is
+ * wrong, then, which nobody asks about. */
+static struct buf with_a_byte_0(const struct buf *pem, const char *host, char character)
+{
+    char *name, *header, *text;
+    uint8_t *data;
+    long bytes;
+    struct buf changed = {0};
+    BIO *in = BIO_new_mem_buf(pem->data, (int)pem->bytes), *out = BIO_new(BIO_s_mem());
+    assert_int_equal(PEM_read_bio(in, &name, &header, &data, &bytes), 1);
+    char *found = memmem(data, (size_t)bytes, host, strlen(host));
+    assert_non_null(found);
+    found[strchr(host, character) - host] = 0;
+    assert_true(PEM_write_bio(out, name, header, data, bytes) > 0);
+    size_t text_bytes = (size_t)BIO_get_mem_data(out, &text);
+    assert_int_equal(buf_append(&changed, text, text_bytes), ERR_OK);
+    OPENSSL_free(name);
+    OPENSSL_free(header);
+    OPENSSL_free(data);
+    BIO_free(in);
+    BIO_free(out);
+    return changed;
+}
+
+TEST_F(a_servers_certificate_with_a_host_that_is_none_is_not_made_anew, dir)
+{
+    static const char *const hosts[] = {"ps1.example"};
+    struct tls_certificates wanted = {.now_s = NOW_S, .hosts = hosts, .host_count = 1};
+    make(f, &wanted);
+    scoped(buf_release) struct buf before = text_of(f, "server/server.crt");
+    scoped(buf_release) struct buf changed = with_a_byte_0(&before, hosts[0], '.');
+    write_text(f, "server/server.crt", &changed);
+    assert_int_equal(tls_make_cluster_certificates(f->path, &wanted, &f->reason), ERR_INVALID);
+    assert_non_null(strstr(f->reason.text,
+                           "/server/server.crt: one of its hosts is neither a name nor an address; "
+                           "remove that file, and name its hosts anew (--host)"));
+    scoped(buf_release) struct buf after = text_of(f, "server/server.crt");
+    assert_int_equal(after.bytes, changed.bytes);
+    assert_memory_equal(after.data, changed.data, changed.bytes);
+    scoped(buf_release) struct buf damaged = {0};
+    assert_int_equal(buf_printf(&damaged, "no PEM"), ERR_OK);
+    write_text(f, "server/server.crt", &damaged);
+    make(f, &wanted);
 }
 
 TEST_F(a_missing_file_is_named_and_what_to_do, dir)
@@ -196,6 +259,14 @@ TEST_F(the_certificate_that_lies_there_by_now_is_warned_of, dir, .made = true)
     assert_int_equal(shown.not_after_s, NOW_S + 55 * DAY_S);
 }
 
+static enum err revoke_file(struct dir_fixture *f, const char *name)
+{
+    char certificate[320];
+    file_of(f, name, certificate);
+    return tls_revoke(f->path, certificate, NOW_S, &f->reason);
+}
+
+/* Somebody edited the list, and their editor does not end the last line. */
 TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
 {
     static struct tls_revoked revoked;
@@ -205,15 +276,16 @@ TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
     file_of(f, "server/revoked", list);
     assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_OK);
     assert_false(news);
+    scoped(buf_release) struct buf by_hand = {0};
+    assert_int_equal(buf_printf(&by_hand, "0102 worker/w5\naabb worker/old"), ERR_OK);
+    write_text(f, "revoked", &by_hand);
     static const char *const names[] = {"worker/worker.crt", "operator/operator.crt"};
     for (uint32_t i = 0; i < 2; i++) {
-        char certificate[320];
-        file_of(f, names[i], certificate);
-        if (tls_revoke(f->path, certificate, NOW_S, &reason) != ERR_OK)
-            fail_msg("%s", reason.text);
+        if (revoke_file(f, names[i]) != ERR_OK)
+            fail_msg("%s", f->reason.text);
         assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_OK);
         assert_true(news);
-        assert_int_equal(revoked.count, i + 1);
+        assert_int_equal(revoked.count, i + 3);
     }
     assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_OK);
     assert_false(news);
@@ -225,6 +297,51 @@ TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
     assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_UNTRUSTED);
     assert_non_null(strstr(reason.text, "line 2"));
     assert_memory_equal(&revoked, &before, sizeof before);
+}
+
+/* Again, since a server's folder may have had no room for the list. */
+TEST_F(a_certificate_that_is_revoked_again_has_one_line, dir, .made = true)
+{
+    assert_int_equal(revoke_file(f, "worker/worker.crt"), ERR_OK);
+    scoped(buf_release) struct buf before = text_of(f, "revoked");
+    char list[320];
+    file_of(f, "server/revoked", list);
+    assert_int_equal(unlink(list), 0);
+    assert_int_equal(revoke_file(f, "worker/worker.crt"), ERR_OK);
+    scoped(buf_release) struct buf after = text_of(f, "revoked"),
+                                   given = text_of(f, "server/revoked");
+    assert_int_equal(after.bytes, before.bytes);
+    assert_memory_equal(after.data, before.data, before.bytes);
+    assert_int_equal(given.bytes, before.bytes);
+}
+
+/* A daemon refuses such a list as a whole: it would revoke nothing more. */
+TEST_F(a_list_that_no_daemon_could_read_is_not_written, dir, .made = true)
+{
+    static const char damaged[] = "0102 worker/w6\nworker/w7\n";
+    scoped(buf_release) struct buf full = {0}, lines = {0}, broad = {0};
+    for (unsigned i = 0; i < TLS_REVOKED_MAX; i++)
+        assert_int_equal(buf_printf(&full, "01%08x worker/w%u\n", i, i), ERR_OK);
+    assert_int_equal(buf_append(&lines, damaged, sizeof damaged - 1), ERR_OK);
+    /* one line, as long as a list may be */
+    assert_int_equal(buf_printf(&broad, "0102 %*s\n", TLS_REVOKED_MAX * 160 - 6, "w6"), ERR_OK);
+    const struct {
+        const struct buf *list;
+        const char *text;
+    } rows[] = {
+        {&full, "line 4097 is one too many"},
+        {&lines, "/revoked: line 2 begins with no certificate's number"},
+        {&broad, "/revoked: would be longer than 655360 bytes"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        write_text(f, "revoked", rows[i].list);
+        assert_int_equal(revoke_file(f, "worker/worker.crt"), ERR_UNTRUSTED);
+        assert_non_null(strstr(f->reason.text, "worker.crt is not revoked: "));
+        assert_non_null(strstr(f->reason.text, rows[i].text));
+        scoped(buf_release) struct buf after = text_of(f, "revoked");
+        assert_int_equal(after.bytes, rows[i].list->bytes);
+        assert_memory_equal(after.data, rows[i].list->data, after.bytes);
+    }
 }
 
 TEST_F(a_file_that_is_no_certificate_is_named, dir, .made = true)

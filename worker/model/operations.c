@@ -1,6 +1,7 @@
 #include "worker/model/operations.h"
 
 #include "common/elementary.h"
+#include "worker/few_rows.h"
 #include "worker/model/classifier.h"
 #include "worker/model/norms.h"
 #include "worker/model/piece_sum.h"
@@ -82,10 +83,18 @@ static uint64_t embedding_scratch_bytes(const struct act_arrays *a, const struct
 static void embedding_backward(const struct act_arrays *a, const struct model_operation *o)
 {
     const struct kernels *k = a->call->k;
-    const struct table table = table_of(a, o);
-    k->embedding_backward(k, act_gradients(a, o, 0), act_gradients(a, o, 1), a->call->input,
-                          act_gradient(a, o->out), a->call->samples, a->call->model->sample_tokens,
-                          act_width(a, o->out), table.first, table.rows, table.V);
+    struct few_rows *few = a->call->few;
+    struct table table = table_of(a, o);
+    const int32_t *tokens = a->call->input;
+    float *gradient = act_gradients(a, o, 0);
+    if (few != NULL) { /* which is a table too: a token's row is at its place */
+        table = (struct table){.rows = few->max, .V = few->max};
+        tokens = few_rows_places(few, tokens, a->N);
+        gradient = few->values;
+    }
+    k->embedding_backward(k, gradient, act_gradients(a, o, 1), tokens, act_gradient(a, o->out),
+                          a->call->samples, a->call->model->sample_tokens, act_width(a, o->out),
+                          table.first, table.rows, table.V);
 }
 
 /* ---- linear, in pieces or as a whole (common/model/pieces.h) ---- */

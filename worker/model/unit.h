@@ -46,6 +46,8 @@ struct unit_exchange {
     void (*totals)(void *context, float *sums, int32_t *correct, int64_t rows);
 };
 
+struct few_rows;
+
 /* One act. All arrays are device memory, 64-byte aligned. */
 struct unit_call {
     const struct kernels *k;
@@ -58,6 +60,7 @@ struct unit_call {
 
     element *const *weights; /* parameters, as far as the model has them; by the unit's uses */
     float *const *gradients; /* likewise; += */
+    struct few_rows *few;    /* unit 0's table's, which is NULL there; NULL: all are whole */
 
     const void *input;      /* the previous unit's output; unit 0: the samples' inputs */
     const int32_t *targets; /* (N); read by the last unit's forward */

@@ -32,11 +32,14 @@ enum {
     ACCEPTS_MAX = 64, /* from one port, before the others are looked at */
     FULL_MS = 50,     /* the pause when no file is left */
     LOOK_MS = 1000,   /* how often the list of revoked certificates is looked at */
-    ENDED_MIN =
-        64, /* so many connections ended, or a limit closed one: memory goes back to the system */
+    /* So many connections ended or bytes were dropped, or a limit closed a connection: memory goes
+     * back to the system. */
+    ENDED_MIN = 64,
+    DROPPED_BYTES_MIN = 4 << 20,
     UNPROVED_BYTES_MAX = 256 << 10, /* a handshake with the longest chain */
     READ_AHEAD_BYTES = 4 << 20,     /* a message that nobody reads: 3 to 4 MiB were seen */
-    RESETS_MAX = 512
+    RESETS_MAX = 512,
+    CALLS_FACTOR = 2 /* a peer that has the end of a call may begin the next before we have it */
 };
 
 #define LOOK_NS 1000000000ull
@@ -90,7 +93,7 @@ struct rpc_listener {
     char revoked_path[TLS_PATH_BYTES_MAX]; /* "": no list */
     struct tls_revoked revoked;
     uint64_t quiet_since_ns, looked_ns;
-    uint64_t ended, closed; /* connections, when memory went back last */
+    struct accepted_counts given; /* when memory went back last */
 };
 
 static void on_proved(void *owner, const struct tls_peer *peer)
@@ -100,7 +103,8 @@ static void on_proved(void *owner, const struct tls_peer *peer)
 
 static void on_received(void *owner, size_t bytes)
 {
-    accepted_received(owner, bytes, time_now_ns());
+    rpc_protector_watched(owner);
+    accepted_received(owner, bytes);
 }
 
 static void on_gone(void *owner)
@@ -167,10 +171,11 @@ static bool accept_one(struct rpc_listener *listener, int port)
 static void give_memory_back(struct rpc_listener *listener)
 {
     struct accepted_counts counts = accepted_count(listener->table);
-    if (counts.ended - listener->ended < ENDED_MIN && counts.closed == listener->closed)
+    const struct accepted_counts *given = &listener->given;
+    if (counts.ended - given->ended < ENDED_MIN && counts.closed == given->closed &&
+        counts.dropped_bytes - given->dropped_bytes < DROPPED_BYTES_MIN)
         return;
-    listener->ended = counts.ended;
-    listener->closed = counts.closed;
+    listener->given = counts;
     (void)malloc_trim(0);
 }
 
@@ -313,6 +318,7 @@ static enum err bind_all(struct rpc_listener *listener, const char *address, str
 static struct accepted_limits limits_of(const struct rpc_settings *settings, uint32_t file_max)
 {
     struct accepted_limits limits = {.unfinished_bytes_max = settings->unfinished_bytes_max,
+                                     .calls_max = CALLS_FACTOR * settings->calls_max,
                                      .resets_max = RESETS_MAX};
     accepted_limits_files(&limits, file_max, settings->connections_max);
     limits.role_bytes_max[TLS_ROLE_NONE] = UNPROVED_BYTES_MAX;
@@ -372,7 +378,7 @@ void rpc_listener_argument(struct rpc_listener *listener, struct rpc_arguments *
 
 enum err rpc_listener_start(struct rpc_listener *listener, struct reason *reason)
 {
-    if (!handler_is_known(listener->handler))
+    if (!handler_is_known(listener->handler) || (listener->tls && !rpc_protects_slices()))
         return reason_set(reason, ERR_UNSUPPORTED,
                           "gRPC's library (core %s) takes no connections from others; roost is "
                           "made for 1.51",

@@ -117,6 +117,9 @@ void rpc_listener_free(struct rpc_listener *listener); /* NULL is fine */
 /* Whether TLS encrypts the library's slices themselves; else the library copies them first. Nothing
  * else refers to that file: without a call the linker would leave it out, and the library copy. */
 bool rpc_protects_slices(void);
+/* The connection whose records this thread decrypts, if it decrypts some: what is in them goes to
+ * accepted_brought(). */
+void rpc_protector_watched(struct accepted *accepted);
 
 /* ---- status.c ---- */
 
@@ -172,7 +175,7 @@ struct rpc_stream_config {
     void *owner;                         /* client's, or the method's */
     const struct rpc_peer *peer;         /* server; NULL: this is a client */
     bool near;                           /* server: it may have a line */
-    struct accepted *take_accepted;      /* server: the call's connection, or NULL */
+    struct accepted_call *take_accepted; /* server, with TLS; else NULL */
     const struct tls_identity *identity; /* client: lives as long as the group */
 };
 /* Starts the stream; with `ret_stream` the caller gets a reference. ERR_NOMEM; ERR_CANCELLED: the
@@ -188,7 +191,7 @@ struct rpc_request_config {
     grpc_call *take_call;
     const struct rpc_method *method;
     const struct rpc_peer *peer;
-    struct accepted *take_accepted; /* the call's connection, or NULL */
+    struct accepted_call *take_accepted; /* NULL: no TLS */
     size_t bytes_max;
 };
 void rpc_request_start(const struct rpc_request_config *config);

@@ -95,6 +95,7 @@ struct receiving {
 struct protector {
     const struct protector_functions *functions;
     struct tls_records *records;
+    struct accepted *accepted; /* NULL: nobody watches the connection */
     /* Guards the rest: sending and receiving are two threads'. Who watches the connection
      * (common/rpc/tls.h) is told under it, and may take a lock of its own. */
     struct thread_mutex lock;
@@ -193,6 +194,15 @@ static int protect(struct protector *protector, grpc_slice_buffer *plain,
 
 /* ---- Receiving ---- */
 
+/* The one that receives in this thread: OpenSSL calls rpc_protector_watched() from within. */
+static _Thread_local struct protector *receiving_now;
+
+void rpc_protector_watched(struct accepted *accepted)
+{
+    if (receiving_now != NULL)
+        receiving_now->accepted = accepted;
+}
+
 static void give_plain(struct receiving *receiving)
 {
     if (receiving->given == receiving->filled)
@@ -242,15 +252,21 @@ static size_t on_receive(void *owner, uint8_t *ret_bytes, size_t count)
 static enum err receive_record(struct protector *protector, size_t bytes)
 {
     struct receiving *receiving = &protector->receiving;
+    uint8_t *place = receiving->filled;
+    enum err err;
+    grpc_slice own = grpc_empty_slice();
     if ((size_t)(receiving->read - receiving->filled) >= bytes) {
-        uint8_t *place = receiving->filled;
         receiving->filled += bytes;
-        return tls_records_read(protector->records, place, bytes);
+        err = tls_records_read(protector->records, place, bytes);
+    } else {
+        give_plain(receiving);
+        own = grpc_slice_malloc(bytes);
+        place = GRPC_SLICE_START_PTR(own);
+        err = tls_records_read(protector->records, place, bytes);
+        grpc_slice_buffer_add(receiving->plain, own);
     }
-    give_plain(receiving);
-    grpc_slice own = grpc_slice_malloc(bytes);
-    enum err err = tls_records_read(protector->records, GRPC_SLICE_START_PTR(own), bytes);
-    grpc_slice_buffer_add(receiving->plain, own);
+    if (err == ERR_OK && protector->accepted != NULL)
+        accepted_brought(protector->accepted, (struct slice){place, bytes});
     return err;
 }
 
@@ -270,7 +286,9 @@ static int unprotect(struct protector *protector, grpc_slice_buffer *records,
 {
     thread_lock(&protector->lock);
     protector->receiving = (struct receiving){.records = records, .plain = plain};
+    receiving_now = protector;
     enum err err = receive_records(protector);
+    receiving_now = NULL;
     drop_slice(&protector->receiving);
     grpc_slice_buffer_reset_and_unref(records);
     thread_unlock(&protector->lock);

@@ -17,8 +17,7 @@ struct rpc_request {
     struct rpc_member member;
     const struct rpc_method *method;
     struct rpc_peer peer;
-    struct accepted *accepted; /* NULL: no TLS */
-    uint64_t begun_bytes;      /* of that connection, when the call began */
+    struct accepted_call *accepted; /* NULL: no TLS */
     size_t bytes_max;
     uint64_t number;
 
@@ -47,7 +46,7 @@ static void request_drop(struct rpc_request *request)
     if (!last)
         return;
     check(request->call == NULL && request->pending == 0);
-    accepted_call_end(request->accepted, request->begun_bytes, request->bytes_max);
+    accepted_call_end(request->accepted);
     rpc_message_unref(request->message);
     grpc_slice_unref(request->joined);
     rpc_status_release(&request->status);
@@ -130,18 +129,18 @@ static void on_received(struct rpc_tag *tag, bool ok)
     struct rpc_request *request = CONTAINER_OF(tag, struct rpc_request, received);
     struct reason reason = {0};
     enum err err = ERR_MALFORMED;
-    if (request->receiving == NULL || !ok)
+    if (request->receiving == NULL || !ok) {
         reason_set(&reason, err, "call without a message");
-    else
+    } else {
+        accepted_delivered(request->accepted, grpc_byte_buffer_length(request->receiving));
         err = rpc_message_of(request->loop, request->receiving, request->bytes_max,
                              &request->message, &reason);
-    request->receiving = NULL;
-    if (err == ERR_OK) {
-        accepted_delivered(request->accepted, request->message->bytes);
-        hand_over(request);
-    } else {
-        send_reply(request, NULL, err, reason.text);
     }
+    request->receiving = NULL;
+    if (err == ERR_OK)
+        hand_over(request);
+    else
+        send_reply(request, NULL, err, reason.text);
     request_done(request);
 }
 
@@ -177,7 +176,6 @@ static struct rpc_request *request_new(const struct rpc_request_config *config)
     request->method = config->method;
     request->peer = *config->peer;
     request->accepted = config->take_accepted;
-    request->begun_bytes = accepted_bytes(request->accepted);
     request->bytes_max = config->bytes_max;
     request->number = atomic_fetch_add(&config->loop->next_request, 1) + 1;
     request->received.done = on_received;
@@ -202,7 +200,7 @@ void rpc_request_start(const struct rpc_request_config *config)
             request->call = NULL;
             request_drop(request);
         } else {
-            accepted_call_end(config->take_accepted, accepted_bytes(config->take_accepted), 0);
+            accepted_call_end(config->take_accepted);
         }
         return;
     }

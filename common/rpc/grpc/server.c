@@ -47,6 +47,7 @@ struct refusal {
     struct rpc_member member;
     struct rpc_group *group;
     grpc_call *call;
+    struct accepted_call *accepted; /* NULL: no TLS */
     struct rpc_status status;
     int client_gone;
 };
@@ -55,18 +56,20 @@ static void on_refused(struct rpc_tag *tag, bool ok)
 {
     (void)ok;
     struct refusal *refusal = CONTAINER_OF(tag, struct refusal, tag);
+    accepted_call_end(refusal->accepted);
     rpc_group_leave(refusal->group, &refusal->member);
     grpc_call_unref(refusal->call);
     rpc_status_release(&refusal->status);
     free(refusal);
 }
 
-static void refuse(struct rpc_server *server, grpc_call *take_call, enum err err,
-                   const struct reason *reason)
+static void refuse(struct rpc_server *server, grpc_call *take_call,
+                   struct accepted_call *take_accepted, enum err err, const struct reason *reason)
 {
     struct refusal *refusal = calloc(1, sizeof *refusal);
     if (refusal == NULL || !rpc_group_join(&server->group, &refusal->member)) {
         free(refusal);
+        accepted_call_end(take_accepted);
         grpc_call_cancel_with_status(take_call, GRPC_STATUS_UNAVAILABLE, "shutting down", NULL);
         grpc_call_unref(take_call);
         return;
@@ -74,6 +77,7 @@ static void refuse(struct rpc_server *server, grpc_call *take_call, enum err err
     refusal->tag.done = on_refused;
     refusal->group = &server->group;
     refusal->call = take_call;
+    refusal->accepted = take_accepted;
     rpc_status_init(&refusal->status, err, reason->text);
     grpc_op ops[3] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}};
     ops[1] = rpc_status_op(&refusal->status);
@@ -82,7 +86,8 @@ static void refuse(struct rpc_server *server, grpc_call *take_call, enum err err
     rpc_batch(server->loop, take_call, ops, 3, &refusal->tag);
 }
 
-/* "ipv4:127.0.0.1:41022" or "ipv6:%5B::1%5D:41022" as people write it. */
+/* "ipv4:127.0.0.1:41022", "ipv6:%5B::1%5D:41022" or "ipv6:%5Bfe80::1%252%5D:41022" (the second link)
+ * as people write it: an escape is two hexadecimal digits (RFC 3986 2.1). */
 static void peer_address(grpc_call *call, char *ret_text, size_t bytes_max)
 {
     char *uri = grpc_call_get_peer(call);
@@ -90,9 +95,10 @@ static void peer_address(grpc_call *call, char *ret_text, size_t bytes_max)
     from = from == NULL ? uri : from + 1;
     size_t count = 0;
     while (*from != 0 && count + 1 < bytes_max) {
-        bool open = strncmp(from, "%5B", 3) == 0, close = strncmp(from, "%5D", 3) == 0;
-        ret_text[count++] = open ? '[' : close ? ']' : *from;
-        from += open || close ? 3 : 1;
+        unsigned code;
+        bool escaped = sscanf(from, "%%%2x", &code) == 1;
+        ret_text[count++] = escaped ? (char)code : *from;
+        from += escaped ? 3 : 1;
     }
     ret_text[count] = 0;
     gpr_free(uri);
@@ -133,7 +139,10 @@ static const struct rpc_method *admit(const struct rpc_server *server, const str
                                       struct reason *reason)
 {
     *ret_err = ERR_OK;
-    if (server->tls)
+    if (server->tls && peer->certificate == 0)
+        *ret_err = reason_set(reason, ERR_UNTRUSTED, "no connection from %s proved a certificate",
+                              peer->address);
+    else if (server->tls)
         *ret_err = holder_of_call(server, accept->call, &peer->holder, reason);
     if (*ret_err != ERR_OK)
         return NULL;
@@ -158,15 +167,15 @@ static void begin_call(struct rpc_server *server, struct accept *accept)
     struct reason reason = {0};
     enum err err = ERR_OK;
     peer_address(accept->call, peer.address, sizeof peer.address);
-    struct accepted *accepted =
+    struct accepted_call *accepted =
         accepted_call_begin(rpc_listener_table(server->listener), peer.address);
-    peer.certificate = accepted_certificate(accepted);
-    peer.ends_s = accepted_ends_s(accepted);
-    peer.shown = accepted_shown(accepted);
+    struct tls_peer proved = accepted_call_peer(accepted);
+    peer.certificate = proved.certificate;
+    peer.ends_s = proved.ends_s;
+    peer.shown = proved.shown;
     const struct rpc_method *method = admit(server, accept, &peer, &err, &reason);
     if (method == NULL) {
-        accepted_call_end(accepted, accepted_bytes(accepted), 0);
-        refuse(server, accept->call, err, &reason);
+        refuse(server, accept->call, accepted, err, &reason);
         return;
     }
     size_t bytes_max = method->request_bytes_max != 0 ? method->request_bytes_max

@@ -145,7 +145,6 @@ void stream_pump_connection(struct rpc_stream *stream)
         if (outbound != NULL) {
             op.op = GRPC_OP_SEND_MESSAGE;
             op.data.send_message.send_message = outbound->bytes;
-            accepted_sent(stream->accepted, grpc_byte_buffer_length(outbound->bytes));
             call = begin_locked(stream, 1);
         } else if (stream->ended && !stream->ending_sent && all_is_written_locked(stream)) {
             op.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
@@ -239,10 +238,9 @@ static void on_received(struct rpc_tag *tag, bool ok)
     if (bytes == NULL || !ok) {
         end_of_reads(stream);
     } else {
+        accepted_delivered(stream->accepted, grpc_byte_buffer_length(bytes));
         enum err err =
             rpc_message_of(stream->loop, bytes, stream->message_bytes_max, &message, &reason);
-        if (err == ERR_OK)
-            accepted_delivered(stream->accepted, message->bytes);
         if (err != ERR_OK)
             stream_give_up(stream, err, &reason);
         else if (stream->lined)
@@ -338,7 +336,7 @@ void stream_close(struct rpc_stream *stream)
     thread_unlock(&stream->lock);
     if (stream->client_gone)
         accepted_reset(stream->accepted, time_now_ns());
-    accepted_call_end(stream->accepted, stream->begun_bytes, stream->message_bytes_max);
+    accepted_call_end(stream->accepted);
 
     if (err == ERR_OK)
         err = stream->server ? server_end(stream, finish_err, &reason)
@@ -366,7 +364,6 @@ static struct rpc_stream *stream_new(const struct rpc_stream_config *config)
     stream->identity = config->identity;
     stream->message_bytes_max = config->message_bytes_max;
     stream->accepted = config->take_accepted;
-    stream->begun_bytes = accepted_bytes(stream->accepted);
     stream->server = config->peer != NULL;
     atomic_init(&stream->opened, !stream->server);
     stream->started.done = on_started;
@@ -426,7 +423,7 @@ enum err rpc_stream_start(const struct rpc_stream_config *config, struct rpc_str
         grpc_call_cancel_with_status(config->take_call, GRPC_STATUS_UNAVAILABLE, "shutting down",
                                      NULL);
         grpc_call_unref(config->take_call);
-        accepted_call_end(config->take_accepted, accepted_bytes(config->take_accepted), 0);
+        accepted_call_end(config->take_accepted);
         if (stream == NULL)
             return ERR_NOMEM;
         stream->call = NULL;

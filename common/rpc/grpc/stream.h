@@ -38,8 +38,7 @@ struct rpc_stream {
     const struct tls_identity *identity;
     size_t message_bytes_max;
     bool server;
-    struct accepted *accepted; /* server: until the stream closes; NULL: no TLS */
-    uint64_t begun_bytes;      /* of that connection, when the stream began */
+    struct accepted_call *accepted; /* server: until the stream closes; NULL: no TLS */
 
     /* Only the thread that brings its events, from the first one on. */
     void *owner;
