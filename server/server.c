@@ -48,7 +48,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INBOX_EVENTS_MAX = 16384, BATCH_EVENTS = 64, STATUS_MS = 2000, CALLS_MAX = 64 };
+enum {
+    INBOX_EVENTS_MAX = 16384,
+    EVENTS_AT_ONCE = 2048,
+    BATCH_EVENTS = 64,
+    STATUS_MS = 2000,
+    CALLS_MAX = 64
+};
 enum { CONNECTIONS_MORE = 64 }; /* of servers, and of whoever asks */
 /* Messages that began and did not end, of all peers together. */
 #define UNFINISHED_BYTES_MAX (512ull << 20)
@@ -109,7 +115,7 @@ static void signal_said(void *owner, int number)
 static enum err open_store(struct server *server, struct reason *reason)
 {
     scoped(buf_release) struct buf path = {0};
-    TRY(file_make_dirs(server->settings->dir, 0750, reason));
+    TRY(config_path_error(file_make_dirs(server->settings->dir, 0750, reason)));
     snprintf(server->failed_check, sizeof server->failed_check, "%s/failed-check",
              server->settings->dir);
     server->memory.path = server->failed_check;
@@ -526,14 +532,14 @@ static bool is_over(const struct server *server)
     return server->control != NULL ? control_paused(server->control) : !is_draining(server);
 }
 
-/* What has come, or comes until `due_ns`: all of it, before anything is found to be late. If this
- * thread stood still, also within an event, heartbeats of that time lie there. */
+/* What has come, or comes until `due_ns`, before anything is found to be late. If this thread stood
+ * still, also within an event, heartbeats of that time lie there. */
 static void take_events(struct server *server, uint64_t due_ns)
 {
     struct event events[BATCH_EVENTS];
     size_t taken = 0, count;
-    while (taken < INBOX_EVENTS_MAX && inbox_take(server->inbox, taken == 0 ? due_ns : 0,
-                                                  BATCH_EVENTS, events, &count) == ERR_OK) {
+    while (taken < EVENTS_AT_ONCE && inbox_take(server->inbox, taken == 0 ? due_ns : 0,
+                                                BATCH_EVENTS, events, &count) == ERR_OK) {
         for (size_t i = 0; i < count; i++)
             handle_event(server, time_now_ns(), &events[i]);
         taken += count;

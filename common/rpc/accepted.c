@@ -51,8 +51,7 @@ struct accepted {
     uint64_t address, host;     /* digests */
     int file;
     bool proved, closing, gone; /* the table's lock */
-    enum tls_role role;
-    struct tls_peer peer; /* zeros until it is proved; the table's lock */
+    struct tls_peer peer;       /* zeros until it is proved; the table's lock */
     atomic_uint references;
     atomic_bool framed; /* it is proved: frames count */
 

@@ -379,7 +379,7 @@ const char *config_meant(const struct config_table *table, const char *line)
     for (size_t i = 0; i < table->fields_count && least > 0; i++) {
         flat_path(table->fields[i].path, known);
         size_t apart = slip_distance(name, known);
-        if (apart < least) {
+        if (apart < least && table->fields[i].type != CONFIG_RETIRED) {
             least = apart;
             meant = table->fields[i].path;
         }

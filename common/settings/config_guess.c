@@ -71,13 +71,19 @@ static bool is_beginning(const char *key, const char *known)
     return strlen(key) >= BEGINNING_MIN && after_letters(known, key) != NULL;
 }
 
-/* "max_steps" and "steps_total" have "steps" as their last or first words. */
+/* "max_steps" and "steps_total" mean "steps"; "logging_steps" does not. */
 static bool has_words(const char *key, const char *known)
 {
-    size_t key_bytes = strlen(key), bytes = strlen(known);
-    return key_bytes > bytes &&
-           ((key[key_bytes - bytes - 1] == '_' && strcmp(key + key_bytes - bytes, known) == 0) ||
-            (key[bytes] == '_' && strncmp(key, known, bytes) == 0));
+    static const char *const around[] = {"max", "min", "total", "num", "count", "n"};
+    char word[CONFIG_YAML_PATH_BYTES];
+    bool found = false;
+    for (size_t i = 0; i < sizeof around / sizeof around[0]; i++) {
+        snprintf(word, sizeof word, "%s_%s", around[i], known);
+        found = found || strcmp(key, word) == 0;
+        snprintf(word, sizeof word, "%s_%s", known, around[i]);
+        found = found || strcmp(key, word) == 0;
+    }
+    return found;
 }
 
 /* "warmup_steps" and "warmup_samples". */

@@ -118,14 +118,18 @@ static bool may_be_taken_later(enum err err)
 }
 
 /* What Ctrl-C does: the first one asks the coordinator until that has answered, the second one gives
- * up. */
-static enum err obey_signals(const struct watch *watch, uint64_t now_ms, struct stop_wish *wish,
+ * up. `status`: the answer of just now; NULL: there is none. It is asked once more only where the run
+ * does not stop yet: to a coordinator a second stop is an operator who is in a hurry. */
+static enum err obey_signals(const struct watch *watch, uint64_t now_ms,
+                             const struct status_reply *status, struct stop_wish *wish,
                              struct reason *reason)
 {
     unsigned said = watch_signals_count(watch->signals);
     if (said > 1)
         return reason_set(reason, ERR_CANCELLED, "interrupted twice");
-    if (said == 0 || wish->taken)
+    if (wish->said && status != NULL && status->stops)
+        wish->taken = true;
+    if (said == 0 || wish->taken || (wish->said && status == NULL))
         return ERR_OK;
     if (!wish->said) {
         progress_clear(watch->progress);
@@ -160,7 +164,7 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
             TRY(watch->look(watch->context, now_ms, reason));
         if (watch->detaches && watch_signals_count(watch->signals) > 0)
             break;
-        TRY(obey_signals(watch, now_ms, &wish, reason));
+        TRY(obey_signals(watch, now_ms, err == ERR_OK ? ret_status : NULL, &wish, reason));
         pause_for_look(watch->signals);
     }
     progress_clear(watch->progress);

@@ -578,27 +578,25 @@ uint64_t coordinator_next_ms(const struct coordinator *coordinator)
     return coordinator->due_ms;
 }
 
-/* The caller stood still: what a member said meanwhile is on its way, and nobody has looked at it. */
-static void await_again(struct coordinator *coordinator, uint64_t now_ms, struct member *member)
+/* The caller stood still: what members said meanwhile is on its way. Once in a lease, so that who is
+ * always late finds out who is gone. */
+static void spare_members(struct coordinator *coordinator, uint64_t now_ms, uint64_t late_ms)
 {
-    uint64_t wait_ms = 2 * (uint64_t)coordinator->settings.heartbeat_ms;
-    uint64_t lease_ms = coordinator->settings.lease_ms;
-    member->seen_ms = now_ms - lease_ms + (wait_ms < lease_ms ? wait_ms : lease_ms);
+    const struct coordinator_settings *settings = &coordinator->settings;
+    struct members *members = &coordinator->members;
+    if (late_ms > settings->heartbeat_ms && now_ms >= members->spared_until_ms + settings->lease_ms)
+        members->spared_until_ms = now_ms + 2 * (uint64_t)settings->heartbeat_ms;
 }
 
-static void tick_members(struct coordinator *coordinator, uint64_t now_ms, uint64_t late_ms)
+static void tick_members(struct coordinator *coordinator, uint64_t now_ms)
 {
     const struct acquire_reply wait = {.result = ACQUIRE_WAIT};
     struct member *member;
     uint32_t lost = 0;
     while (lost < EFFECTS_LOST_MAX &&
            (member = members_find_due(&coordinator->members, now_ms)) != NULL) {
-        if (member->seen_ms + coordinator->settings.lease_ms > now_ms) {
+        if (members_lapse_ms(&coordinator->members, member) > now_ms) {
             send_answer(coordinator, member, ERR_OK, &wait);
-            continue;
-        }
-        if (late_ms > coordinator->settings.heartbeat_ms) {
-            await_again(coordinator, now_ms, member);
             continue;
         }
         char why[MEMBERS_REASON_BYTES];
@@ -616,7 +614,8 @@ void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms)
     uint64_t run_due_ms;
     uint64_t late_ms = now_ms > coordinator->due_ms ? now_ms - coordinator->due_ms : 0;
     coordinator->due_ms = UINT64_MAX;
-    tick_members(coordinator, now_ms, late_ms);
+    spare_members(coordinator, now_ms, late_ms);
+    tick_members(coordinator, now_ms);
     ended_tell(coordinator);
     advance_tick(coordinator, now_ms, &run_due_ms);
     run_due(coordinator, run_due_ms);

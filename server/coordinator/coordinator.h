@@ -189,7 +189,7 @@ enum effect_kind {
     EFFECT_ANSWER,
     EFFECT_EXPEL,  /* member: it is not a member any more; close its stream */
     EFFECT_UNLINK, /* link: it is dead, although its server may use it; close its stream */
-    EFFECT_NOTICE, /* notice, to the member notice_to */
+    EFFECT_NOTICE, /* notice, to the member notice_to; 0: to all */
     EFFECT_PLACES, /* places: that member hears what coordinator_places() has of its lease */
     /* Adopted: the run goes on there, where another coordinator left it (P7); rows of steps from
      * that version on come again */
@@ -281,8 +281,8 @@ void coordinator_effects_clear(struct coordinator *coordinator);
 
 /* When coordinator_tick is due next; UINT64_MAX: not before another event. */
 uint64_t coordinator_next_ms(const struct coordinator *coordinator);
-/* Called later than a heartbeat after it was due, it finds nobody silent: who is gets two heartbeats more,
- * because the caller stood still and may not have looked at what came. */
+/* Called later than a heartbeat after it was due, it finds nobody silent for two heartbeats: the caller
+ * stood still and may not have looked at what came. Once in a lease. */
 void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms);
 
 /* ---- the run ---- */

@@ -60,7 +60,7 @@ static void check_member(const struct members *members, const struct member *mem
     check(members->due[member->due_place] == member);
     check(member->due_place == 0 ||
           members->due[(member->due_place - 1) / 2]->due_ms <= member->due_ms);
-    check(member->due_ms <= member->seen_ms + members->lease_ms);
+    check(member->due_ms <= members_lapse_ms(members, member));
     check(!member->parked || member->due_ms <= member->parked_until_ms);
     check_leases(member);
 }

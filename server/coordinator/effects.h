@@ -9,10 +9,11 @@ enum {
     EFFECTS_LOST_MAX = 16,
     /* Each of them is told to all members of its leases. */
     EFFECTS_LOST = EFFECTS_LOST_MAX * WIRE_LEASES_MAX * WIRE_PLACES_MAX,
-    /* No single call makes more: a few for each member (answer, expel, log), one for each of its leases, a
-     * few commands for each server, and a handful. */
-    EFFECTS_MAX =
-        (5 + WIRE_LEASES_MAX) * COORDINATOR_MEMBERS_MAX + EFFECTS_LOST + 8 * WIRE_SERVERS_MAX + 256
+    /* No single call makes more: a few for each member (answer, expel, log), a few for each of its leases
+     * (its place is lost, so is a neighbour's, both are filled again), a few commands for each server, and
+     * a handful. Those that are not used take no memory. */
+    EFFECTS_MAX = (5 + 4 * WIRE_LEASES_MAX) * COORDINATOR_MEMBERS_MAX + 2 * EFFECTS_LOST +
+                  8 * WIRE_SERVERS_MAX + 256
 };
 
 struct effects {

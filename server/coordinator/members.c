@@ -136,9 +136,15 @@ static void take_due(struct members *members, const struct member *member)
     move_down(members, last, members->count - 1);
 }
 
-static uint64_t due_of(const struct members *members, const struct member *member)
+uint64_t members_lapse_ms(const struct members *members, const struct member *member)
 {
     uint64_t lapse_ms = member->seen_ms + members->lease_ms;
+    return lapse_ms > members->spared_until_ms ? lapse_ms : members->spared_until_ms;
+}
+
+static uint64_t due_of(const struct members *members, const struct member *member)
+{
+    uint64_t lapse_ms = members_lapse_ms(members, member);
     return member->parked && member->parked_until_ms < lapse_ms ? member->parked_until_ms
                                                                 : lapse_ms;
 }

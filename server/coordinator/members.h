@@ -92,7 +92,8 @@ struct member {
 
 struct members {
     uint64_t term;
-    uint32_t lease_ms;        /* who is silent for so long lapses */
+    uint32_t lease_ms;        /* who is silent for so long lapses, */
+    uint64_t spared_until_ms; /* and nobody before this time */
     uint32_t certificate_max; /* members with one certificate; 0: any */
     uint32_t serial;
     uint32_t count;
@@ -147,6 +148,8 @@ struct member *members_prove(struct members *members, uint64_t id, const struct 
 /* How long workers were members, summed, each until its newest message. */
 uint64_t members_present_ms(const struct members *members);
 struct member *members_find(const struct members *members, uint64_t id); /* NULL: unknown */
+/* When the member lapses, if nothing is heard of it. */
+uint64_t members_lapse_ms(const struct members *members, const struct member *member);
 /* How the membership ended; MEMBER_JOINED: it has not, or it is forgotten. */
 enum member_state members_end(const struct members *members, uint64_t id);
 /* A present or former member; NULL: forgotten. Borrowed until the next add or remove. */

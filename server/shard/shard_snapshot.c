@@ -95,18 +95,18 @@ void shard_snapshot_make_spare(struct shard *shard)
     chunk_touch(large_chunk(&shard->store, shard->copies_made - 1));
 }
 
-/* While no step waits for the block (one that is skipped changes no chunk), a few keep the writer busy: a chunk is best copied just before
+/* While no step waits for the block, a few keep the writer busy: a chunk is best copied just before
  * it changes, when it is read anyway, and one that is written by then lends nothing. */
 static bool is_far_ahead(struct shard *shard)
 {
-    const uint32_t ahead = 8;
+    const uint32_t ahead = 8, ahead_max = 2048; /* the writer's inbox has room for more */
     const struct chunk *chunks = shard->store.chunks;
     while (shard->snapshot_lent < shard->snapshot_next &&
            !chunk_is_lent(&chunks[shard->snapshot_lent]))
         shard->snapshot_lent++;
     uint32_t next = shard->snapshot_next, lent = shard->snapshot_lent;
-    bool awaited = shard->applying && shard->decision.apply;
-    return !awaited && (next > lent ? next - lent : 0) + copies_out(shard) >= ahead;
+    uint32_t held = (next > lent ? next - lent : 0) + copies_out(shard);
+    return held >= (shard->applying ? ahead_max : ahead);
 }
 
 static enum err copy_block(struct shard *shard, uint32_t index, struct counted **ret_block)

@@ -267,6 +267,9 @@ TEST_F(nobody_is_found_silent_by_who_stood_still, coordinator, .steps = 9)
     assert_int_equal(members_after(f, LEASE_MS + HEARTBEAT_MS + 1), 1);
     assert_int_equal(members_after(f, 2 * HEARTBEAT_MS - 1), 1);
     assert_int_equal(members_after(f, 1), 0);
+    join(f); /* who is late again and again finds out who is gone */
+    assert_int_equal(members_after(f, LEASE_MS + HEARTBEAT_MS + 1), 1);
+    assert_int_equal(members_after(f, 3 * HEARTBEAT_MS + 1), 0);
 }
 
 TEST_F(workers_come_and_go_by_the_thousand_and_nobody_else_notices, coordinator, .steps = 9)
