@@ -377,7 +377,7 @@ enum err wire_decode_from_peer(const struct slice *slices, size_t slice_count, s
     TRY(pb_unpack(&roost__v1__from_peer__descriptor, split.header, arena, &theirs, reason));
     TRY(payload_in_limit(&split, WIRE_VALUE_BYTES_MAX, reason));
     TRY(get_from_peer(theirs, &ours, arena, reason));
-    if (ours.kind != FROM_PEER_HAVE)
+    if (ours.kind != FROM_PEER_HAVE && ours.kind != FROM_PEER_FRAGMENT)
         TRY(no_payload(split.payload_bytes, reason));
     ours.payload_offset = split.payload_offset;
     ours.payload_bytes = split.payload_bytes;

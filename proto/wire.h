@@ -46,6 +46,7 @@ enum {
     WIRE_BOUNDARIES_MAX = 32,     /* of a place: both sides of its runs of units, both ways */
     WIRE_ADDRESS_BYTES = 128,
     WIRE_VALUE_BYTES_MAX = 64 * 1024 * 1024, /* that passes between places */
+    WIRE_FRAGMENTS_MAX = 64,                 /* messages that a value comes in */
     WIRE_ENDED_MAX = 8192,                   /* members that one command names */
     WIRE_LACKS_MAX = 64,                     /* of which the chunk is named */
     WIRE_SLOT_WORDS_MAX = 1024,              /* a bit for each slot of a step (TREE_SLOTS_MAX) */
@@ -332,12 +333,13 @@ struct to_peer {
     union {
         struct {
             uint64_t member;
-        } hello; /* the first message of a stream */
+            bool fragments; /* a value may come in several messages */
+        } hello;            /* the first message of a stream */
         struct want want;
     };
 };
 
-enum from_peer_kind { FROM_PEER_HAVE = 1, FROM_PEER_PARKED, FROM_PEER_GONE };
+enum from_peer_kind { FROM_PEER_HAVE = 1, FROM_PEER_PARKED, FROM_PEER_GONE, FROM_PEER_FRAGMENT };
 
 struct from_peer {
     enum from_peer_kind kind;
@@ -345,7 +347,8 @@ struct from_peer {
         struct {
             uint64_t id;
             uint64_t digest; /* of name and value */
-        } have;              /* the payload is the value */
+            uint64_t rest;   /* bytes of the value that follow, in fragments */
+        } have;              /* the payload is the value, or begins it */
         struct {
             uint64_t id;
         } parked; /* the value follows when it is there */
@@ -353,6 +356,9 @@ struct from_peer {
             uint64_t id;
             enum err code;
         } gone;
+        struct {
+            uint64_t rest; /* bytes of the value that follow this one */
+        } fragment;        /* the payload continues the value that was begun last */
     };
     size_t payload_offset;
     size_t payload_bytes;

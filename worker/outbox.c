@@ -520,6 +520,8 @@ bool outbox_next(struct outbox_asker *asker, struct outbox_answer *ret_answer)
         ret_answer->message.gone.id = id;
         ret_answer->message.gone.code = question->code;
         break;
+    case FROM_PEER_FRAGMENT: /* no answer, but how the carrier sends a long one */
+        break;
     }
     question_take(asker, at);
     return true;

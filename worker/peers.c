@@ -343,13 +343,11 @@ static uint64_t digest_value(struct peers_lane *lane, const struct value_name *n
     return digest_fast_finish(&lane->digest);
 }
 
-/* Copies the value, the message's last bytes, and returns its digest. */
-static uint64_t copy_value(struct peers_lane *lane, const struct value_name *name,
-                           const struct wants_value *value, uint8_t *ret_bytes)
+/* Copies the message's bytes behind the first `skip`, and returns how many these are. */
+static size_t copy_message(struct peers_lane *lane, const struct rpc_message *message, size_t skip,
+                           uint8_t *ret_bytes)
 {
-    const struct rpc_message *message = value->value;
-    size_t skip = message->bytes - value->bytes;
-    digest_name(lane, name);
+    size_t copied = 0;
     for (uint32_t i = 0; i < message->slice_count; i++) {
         struct slice slice = message->slices[i];
         size_t before = skip < slice.bytes ? skip : slice.bytes;
@@ -357,10 +355,10 @@ static uint64_t copy_value(struct peers_lane *lane, const struct value_name *nam
         skip -= before;
         if (bytes == 0)
             continue;
-        copy_bytes(lane, slice.data + before, bytes, ret_bytes);
-        ret_bytes += bytes;
+        copy_bytes(lane, slice.data + before, bytes, ret_bytes + copied);
+        copied += bytes;
     }
-    return digest_fast_finish(&lane->digest);
+    return copied;
 }
 
 /* Where a value is to be: copied there, or where it came, if `ret_lent` is not NULL. */
@@ -369,12 +367,57 @@ struct destination {
     const void **ret_lent;
 };
 
+/* What was copied is of no use. */
+static void forget_copied(struct peers_lane *lane, struct copied *copied)
+{
+    if (copied->count > 0)
+        ignore(digest_fast_finish(&lane->digest)); /* the next one begins anew */
+    *copied = (struct copied){0};
+}
+
+/* Copies what has come of the value meanwhile. */
+static void copy_arrived(struct peers_lane *lane, const struct value_name *name,
+                         const struct arrival *arrival, uint8_t *ret_bytes, struct copied *copied)
+{
+    if (!peers_continues(copied, &arrival->value)) {
+        forget_copied(lane, copied);
+        digest_name(lane, name);
+        copied->stream = arrival->value.stream;
+        copied->id = arrival->value.id;
+    }
+    for (uint32_t i = 0; i < arrival->count; i++) {
+        const struct fragment *fragment = &arrival->fragments[i];
+        copied->bytes +=
+            copy_message(lane, fragment->message, fragment->offset, ret_bytes + copied->bytes);
+        rpc_message_unref(fragment->message);
+    }
+    copied->count += arrival->count;
+}
+
+/* Copies what is still to be copied of the value, the message's last bytes. */
+static uint64_t copy_value(struct peers_lane *lane, const struct value_name *name,
+                           const struct wants_value *value, uint8_t *ret_bytes,
+                           struct copied *copied)
+{
+    const struct rpc_message *message = value->value;
+    if (!peers_continues(copied, value)) {
+        forget_copied(lane, copied);
+        digest_name(lane, name);
+    }
+    ignore(copy_message(lane, message, message->bytes - value->bytes + copied->bytes,
+                        ret_bytes + copied->bytes)); /* to the value's end */
+    *copied = (struct copied){0};
+    return digest_fast_finish(&lane->digest);
+}
+
 static uint64_t bring_value(struct peers_lane *lane, const struct value_name *name,
-                            const struct wants_value *value, const struct destination *to)
+                            const struct wants_value *value, const struct destination *to,
+                            struct copied *copied)
 {
     const uint8_t *piece = to->ret_lent != NULL ? piece_of(value) : NULL;
     if (piece == NULL)
-        return copy_value(lane, name, value, to->bytes);
+        return copy_value(lane, name, value, to->bytes, copied);
+    forget_copied(lane, copied);
     lane->lent = rpc_message_ref(value->value);
     *to->ret_lent = piece;
     return digest_value(lane, name, (struct slice){piece, value->bytes});
@@ -383,10 +426,10 @@ static uint64_t bring_value(struct peers_lane *lane, const struct value_name *na
 /* Whether the bytes are the value; BEHIND: it is waited for once more. */
 static enum err take_value(struct peers_lane *lane, const struct ticket *ticket,
                            const struct value_name *name, const struct wants_value *value,
-                           const struct destination *to)
+                           const struct destination *to, struct copied *copied)
 {
     struct peers *peers = lane->peers;
-    uint64_t digest = bring_value(lane, name, value, to), bytes = value->bytes;
+    uint64_t digest = bring_value(lane, name, value, to, copied), bytes = value->bytes;
     bool right = digest == value->digest;
     thread_lock(&peers->mutex);
     enum err err = wants_judge(lane->wants, name, right);
@@ -408,7 +451,7 @@ static enum err take_named(struct peers_lane *lane, const struct ticket *ticket,
                            size_t count)
 {
     struct peers *peers = lane->peers;
-    struct wants_value there;
+    struct copied copied = {0};
     end_lent(lane);
     atomic_store(&lane->blamed, 0);
     thread_lock(&peers->mutex);
@@ -419,10 +462,16 @@ static enum err take_named(struct peers_lane *lane, const struct ticket *ticket,
     if (err != ERR_OK)
         return err;
     do {
-        err = peers_ask_wait(lane, name, &there);
-        if (err == ERR_OK)
-            err = take_value(lane, ticket, name, &there, to);
+        struct arrival arrival;
+        err = peers_ask_wait(lane, name, count, &copied, &arrival);
+        if (err == ERR_OK && arrival.count == 0) {
+            err = take_value(lane, ticket, name, &arrival.value, to, &copied);
+        } else if (err == ERR_OK) {
+            copy_arrived(lane, name, &arrival, to->bytes, &copied);
+            err = ERR_BEHIND;
+        }
     } while (err == ERR_BEHIND);
+    forget_copied(lane, &copied);
     return err;
 }
 

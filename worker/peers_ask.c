@@ -9,13 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The owner that a stream's events carry, to its `closed`. */
-struct origin {
-    struct peers_lane *lane;
-    uint64_t member; /* who is asked */
-    uint64_t number;
-};
-
 /* ---- polling threads ---- */
 
 /* S7: who answers in one lane is silent in none. */
@@ -28,14 +21,12 @@ static void note_heard(const struct origin *origin, uint64_t now_ms)
 }
 
 /* True: the message is kept. */
-static bool take_answer(const struct origin *origin, const struct from_peer *answer,
-                        struct rpc_message *message)
+static bool take_answer_locked(const struct origin *origin, const struct from_peer *answer,
+                               struct rpc_message *message)
 {
-    struct peers *peers = origin->lane->peers;
     struct wants *wants = origin->lane->wants;
     uint64_t now_ms = peers_now_ms();
     bool kept = false;
-    thread_lock(&peers->mutex);
     if (answer->kind != FROM_PEER_GONE)
         note_heard(origin, now_ms);
     switch (answer->kind) {
@@ -48,29 +39,82 @@ static bool take_answer(const struct origin *origin, const struct from_peer *ans
     case FROM_PEER_GONE:
         wants_gone(wants, now_ms, origin->number, answer->gone.id, answer->gone.code);
         break;
+    case FROM_PEER_FRAGMENT: /* a value's, which fragments_gather() keeps */
+        break;
     }
+    return kept;
+}
+
+/* A part of a value: the deadline is for an answer, not for the value. */
+static void note_part_locked(const struct origin *origin)
+{
+    uint64_t now_ms = peers_now_ms();
+    wants_heard(origin->lane->wants, now_ms, origin->member);
+    note_heard(origin, now_ms);
+}
+
+static enum err take_message_locked(struct origin *origin, const struct from_peer *came,
+                                    struct rpc_message *message, struct reason *reason)
+{
+    struct rpc_message *whole = NULL;
+    struct from_peer answer;
+    TRY(fragments_gather(&origin->fragments, came, message, &answer, &whole, reason));
+    if (whole == NULL)
+        note_part_locked(origin);
+    else if (!take_answer_locked(origin, &answer, whole))
+        rpc_message_unref(whole);
+    return ERR_OK;
+}
+
+static enum err read_message(struct origin *origin, struct rpc_message *message,
+                             struct reason *reason)
+{
+    struct peers *peers = origin->lane->peers;
+    scoped(arena_release) struct arena arena;
+    struct from_peer came;
+    arena_init(&arena, WIRE_HEADER_BYTES_MAX);
+    TRY(wire_decode_from_peer(message->slices, message->slice_count, &arena, &came, reason));
+    thread_lock(&peers->mutex);
+    enum err err = take_message_locked(origin, &came, message, reason);
     thread_wake_all(&peers->changed);
     thread_unlock(&peers->mutex);
-    return kept;
+    return err;
 }
 
 static void on_message(void *owner, struct rpc_stream *rpc, struct rpc_message *take_message)
 {
-    const struct origin *origin = owner;
-    scoped(arena_release) struct arena arena;
-    struct from_peer answer;
+    struct origin *origin = owner;
     struct reason reason = {0};
-    arena_init(&arena, WIRE_HEADER_BYTES_MAX);
-    enum err err = wire_decode_from_peer(take_message->slices, take_message->slice_count, &arena,
-                                         &answer, &reason);
-    if (err != ERR_OK) {
-        log_warning(origin->lane->peers->options.logger, "peer's message refused",
-                    log_text("err", err_name(err)), log_text("why", reason.text),
-                    log_text("next", "reconnect"));
-        rpc_stream_cancel(rpc);
-    }
-    if (err != ERR_OK || !take_answer(origin, &answer, take_message))
-        rpc_message_unref(take_message);
+    enum err err = read_message(origin, take_message, &reason);
+    rpc_message_unref(take_message);
+    if (err == ERR_OK)
+        return;
+    log_warning(origin->lane->peers->options.logger, "peer's message refused",
+                log_text("err", err_name(err)), log_text("why", reason.text),
+                log_text("next", "reconnect"));
+    rpc_stream_cancel(rpc);
+}
+
+static void add_origin(struct origin *origin)
+{
+    struct peers_lane *lane = origin->lane;
+    thread_lock(&lane->peers->mutex);
+    origin->next = lane->origins;
+    lane->origins = origin;
+    thread_unlock(&lane->peers->mutex);
+}
+
+static void free_origin(struct origin *origin)
+{
+    struct peers_lane *lane = origin->lane;
+    thread_lock(&lane->peers->mutex);
+    struct origin **at = &lane->origins;
+    while (*at != origin)
+        at = &(*at)->next;
+    *at = origin->next;
+    thread_unlock(&lane->peers->mutex);
+    fragments_free(origin->fragments);
+    free(origin);
 }
 
 static void lose(struct peers_lane *lane, uint64_t number)
@@ -90,7 +134,7 @@ static void on_closed(void *owner, struct rpc_stream *rpc, enum err err,
     log_debug(origin->lane->peers->options.logger, "stream to a peer ended",
               log_text("err", err_name(err)), log_text("why", reason->text));
     lose(origin->lane, origin->number);
-    free(origin);
+    free_origin(origin);
 }
 
 static const struct rpc_stream_events events = {.message = on_message, .closed = on_closed};
@@ -151,14 +195,15 @@ static enum err open_stream(struct peers_lane *lane, struct connection *connecti
     struct origin *origin = malloc(sizeof *origin);
     if (origin == NULL)
         return ERR_NOMEM;
-    *origin = (struct origin){lane, member, connection->number};
+    *origin = (struct origin){.lane = lane, .member = member, .number = connection->number};
+    add_origin(origin);
     enum err err = rpc_stream_open(connection->channel, "/roost.v1.Peer/Exchange", &events, origin,
                                    &connection->stream);
     if (err != ERR_OK) {
-        free(origin);
+        free_origin(origin);
         return err;
     }
-    const struct to_peer hello = {.kind = TO_PEER_HELLO, .hello = {connection->member}};
+    const struct to_peer hello = {.kind = TO_PEER_HELLO, .hello = {connection->member, true}};
     return send_to(connection, &hello);
 }
 
@@ -240,19 +285,33 @@ void peers_reach(struct peers_lane *lane)
     }
 }
 
+/* What has come of the value behind what was copied. */
+static uint32_t find_more_locked(const struct peers_lane *lane, size_t bytes,
+                                 const struct copied *copied, struct arrival *arrival)
+{
+    const struct wants_value *value = &arrival->value;
+    uint32_t from = peers_continues(copied, value) ? copied->count : 0;
+    for (struct origin *origin = lane->origins; origin != NULL; origin = origin->next)
+        if (origin->number == value->stream)
+            return fragments_behind(origin->fragments, value->id, bytes, from, arrival->fragments);
+    return 0;
+}
+
 /* What there is to do, or the value. BEHIND: `ret_effect` is to be carried out; TOO_EARLY: nothing,
  * and the value is not there. */
-static enum err look_locked(struct peers_lane *lane, const struct value_name *name,
-                            struct wants_value *ret_value, struct wants_effect *ret_effect)
+static enum err look_locked(struct peers_lane *lane, const struct value_name *name, size_t bytes,
+                            const struct copied *copied, struct arrival *ret_arrival,
+                            struct wants_effect *ret_effect)
 {
     uint64_t member = 0;
     if (lane->cancelled)
         return ERR_CANCELLED;
     if (wants_next(lane->wants, peers_now_ms(), ret_effect))
         return ERR_BEHIND;
-    enum err err = wants_look(lane->wants, name, ret_value, &member);
+    enum err err = wants_look(lane->wants, name, &ret_arrival->value, &member);
+    ret_arrival->count = err == ERR_BEHIND ? find_more_locked(lane, bytes, copied, ret_arrival) : 0;
     if (err == ERR_BEHIND)
-        return ERR_TOO_EARLY;
+        return ret_arrival->count > 0 ? ERR_OK : ERR_TOO_EARLY;
     atomic_store(&lane->blamed, member);
     return err;
 }
@@ -265,15 +324,15 @@ static void wait_locked(struct peers_lane *lane)
     ignore(thread_wait_locked(&peers->changed, &peers->mutex, wake_ns)); /* looks again */
 }
 
-enum err peers_ask_wait(struct peers_lane *lane, const struct value_name *name,
-                        struct wants_value *ret_value)
+enum err peers_ask_wait(struct peers_lane *lane, const struct value_name *name, size_t bytes,
+                        const struct copied *copied, struct arrival *ret_arrival)
 {
     const struct peers_options *options = &lane->peers->options;
     for (bool may_wait = options->waits == NULL;;) {
         struct wants_effect effect;
         struct peer peer;
         thread_lock(&lane->peers->mutex);
-        enum err err = look_locked(lane, name, ret_value, &effect);
+        enum err err = look_locked(lane, name, bytes, copied, ret_arrival, &effect);
         if (err == ERR_BEHIND)
             peer = *effect.peer; /* lent until the lock is free */
         if (err == ERR_TOO_EARLY && may_wait)

@@ -6,6 +6,7 @@
 #include "common/thread.h"
 #include "common/time.h"
 #include "worker/boundary_sums.h"
+#include "worker/fragments.h"
 #include "worker/outbox.h"
 #include "worker/peers_options.h"
 #include "worker/wants.h"
@@ -21,11 +22,21 @@ struct connection {
     struct rpc_stream *stream; /* a reference; NULL: it was not opened */
 };
 
+/* The owner that a stream's events carry, to its `closed`. */
+struct origin {
+    struct peers_lane *lane;
+    uint64_t member; /* who is asked */
+    uint64_t number;
+    struct origin *next;         /* of the lane; this and the next one are the lock's */
+    struct fragments *fragments; /* of the value that is coming */
+};
+
 struct peers_lane {
     struct peers *peers;
     uint32_t number;
 
     /* guarded by the mutex of the peers */
+    struct origin *origins;
     struct wants *wants;
     struct ticket ticket; /* what the lane's thread works for; attempt 0: nothing */
     struct place place;   /* its place of that lease */
@@ -71,8 +82,28 @@ void peers_serve_answers(struct peers *peers);
 
 /* ---- peers_ask.c; the lane's thread ---- */
 
-enum err peers_ask_wait(struct peers_lane *lane, const struct value_name *name,
-                        struct wants_value *ret_value) MUST_USE;
+/* What the lane's thread has of a value: so many fragments that came as the answer to that want. */
+struct copied {
+    uint64_t stream, id;
+    uint32_t count;
+    size_t bytes;
+};
+
+/* What has come: the value, or some of its messages. */
+struct arrival {
+    struct wants_value value;
+    uint32_t count;                                /* 0: the value is there */
+    struct fragment fragments[WIRE_FRAGMENTS_MAX]; /* references */
+};
+
+static inline bool peers_continues(const struct copied *copied, const struct wants_value *value)
+{
+    return copied->count > 0 && copied->stream == value->stream && copied->id == value->id;
+}
+
+/* Waits for the value, of `bytes`, or for more of it than was copied. */
+enum err peers_ask_wait(struct peers_lane *lane, const struct value_name *name, size_t bytes,
+                        const struct copied *copied, struct arrival *ret_arrival) MUST_USE;
 /* Ends all streams, and waits for that. */
 void peers_ask_end(struct peers_lane *lane);
 

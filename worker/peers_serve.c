@@ -7,6 +7,7 @@
 
 #include "common/arena.h"
 #include "common/scoped.h"
+#include "worker/fragments.h"
 
 #include <stdlib.h>
 
@@ -14,7 +15,9 @@ enum { WANT_BYTES_MAX = 4096 };
 
 struct serving {
     struct ring link;           /* the lock's, as are the next two */
-    uint32_t unsent;            /* answers that the connection has not taken yet */
+    uint32_t unsent;            /* messages that the connection has not taken yet */
+    bool fragments;             /* a value may go in several messages */
+    bool sending;               /* a thread sends an answer: its messages follow each other */
     struct outbox_asker *asker; /* NULL: it has not said who it is */
     struct peers *peers;
     struct rpc_stream *rpc; /* until `closed` */
@@ -27,34 +30,85 @@ struct serving {
 struct outgoing {
     struct rpc_stream *stream; /* a reference */
     struct outbox_answer answer;
+    size_t fragment_bytes; /* of the value in each message, but for the last */
 };
+
+static uint32_t message_count(const struct outgoing *outgoing)
+{
+    size_t bytes = outgoing->answer.message.payload_bytes, each = outgoing->fragment_bytes;
+    return bytes > each ? (uint32_t)((bytes + each - 1) / each) : 1;
+}
+
+/* A value in shared memory stays where it lies. */
+static size_t fragment_bytes(const struct serving *serving, const struct outbox_answer *answer)
+{
+    return serving->fragments && !rpc_stream_is_shared(serving->rpc)
+               ? fragments_bytes(answer->message.payload_bytes)
+               : SIZE_MAX;
+}
+
+static bool take_answer(struct serving *serving, struct outgoing *ret_outgoing)
+{
+    if (serving->ended || serving->asker == NULL || serving->sending ||
+        serving->unsent >= WIRE_CREDITS || !outbox_next(serving->asker, &ret_outgoing->answer))
+        return false;
+    ret_outgoing->stream = rpc_stream_ref(serving->rpc);
+    ret_outgoing->fragment_bytes = fragment_bytes(serving, &ret_outgoing->answer);
+    serving->unsent += message_count(ret_outgoing);
+    serving->sending = true;
+    return true;
+}
+
+/* Its messages were given to the stream, which may have ended meanwhile. */
+static void note_sent(struct peers *peers, const struct outgoing *outgoing)
+{
+    thread_lock(&peers->mutex);
+    for (struct ring *link = peers->serving.behind; link != &peers->serving; link = link->behind) {
+        struct serving *serving = RING_ITEM(link, struct serving, link);
+        if (serving->rpc == outgoing->stream)
+            serving->sending = false;
+    }
+    thread_unlock(&peers->mutex);
+}
 
 static bool next_outgoing(struct peers *peers, struct outgoing *ret_outgoing)
 {
     bool found = false;
     thread_lock(&peers->mutex);
     for (struct ring *link = peers->serving.behind; link != &peers->serving && !found;
-         link = link->behind) {
-        struct serving *serving = RING_ITEM(link, struct serving, link);
-        if (serving->ended || serving->asker == NULL || serving->unsent >= WIRE_CREDITS ||
-            !outbox_next(serving->asker, &ret_outgoing->answer))
-            continue;
-        serving->unsent++;
-        ret_outgoing->stream = rpc_stream_ref(serving->rpc);
-        found = true;
-    }
+         link = link->behind)
+        found = take_answer(RING_ITEM(link, struct serving, link), ret_outgoing);
     thread_unlock(&peers->mutex);
     return found;
 }
 
+/* So many bytes of the answer's value, from `offset` on. */
+static enum err send_bytes(const struct outgoing *outgoing, size_t offset, size_t bytes)
+{
+    const struct rpc_part part = {outgoing->answer.value, offset, bytes};
+    struct from_peer message = outgoing->answer.message;
+    uint64_t rest = message.payload_bytes - offset - bytes;
+    struct buf header = {0};
+    if (offset > 0)
+        message = (struct from_peer){.kind = FROM_PEER_FRAGMENT, .fragment = {rest}};
+    else if (rest > 0)
+        message.have.rest = rest;
+    message.payload_bytes = bytes;
+    TRY(wire_encode_from_peer(&message, &header));
+    /* one priority: the asker hears that a want is parked before its value */
+    return rpc_stream_send(outgoing->stream, RPC_NORMAL, &header, &part, bytes > 0);
+}
+
 static enum err send_answer(const struct outgoing *outgoing)
 {
-    struct counted *value = outgoing->answer.value;
-    struct rpc_part part = {.counted = value, .bytes = value != NULL ? value->bytes : 0};
-    struct buf header = {0};
-    TRY(wire_encode_from_peer(&outgoing->answer.message, &header));
-    /* one priority: the asker hears that a want is parked before its value */
-    return rpc_stream_send(outgoing->stream, RPC_NORMAL, &header, &part, value != NULL);
+    size_t bytes = outgoing->answer.message.payload_bytes, offset = 0;
+    do {
+        size_t left = bytes - offset;
+        size_t here = left < outgoing->fragment_bytes ? left : outgoing->fragment_bytes;
+        TRY(send_bytes(outgoing, offset, here));
+        offset += here;
+    } while (offset < bytes);
+    return ERR_OK;
 }
 
 void peers_serve_answers(struct peers *peers)
@@ -63,6 +117,7 @@ void peers_serve_answers(struct peers *peers)
     while (next_outgoing(peers, &outgoing)) {
         if (send_answer(&outgoing) != ERR_OK)
             rpc_stream_cancel(outgoing.stream); /* it asks again over the next one */
+        note_sent(peers, &outgoing);
         counted_unref(outgoing.answer.value);
         rpc_stream_unref(outgoing.stream);
     }
@@ -95,11 +150,12 @@ static enum err on_open(void *owner, struct rpc_stream *rpc, const struct rpc_pe
     return ERR_OK;
 }
 
-static enum err greet_locked(struct serving *serving, uint64_t member)
+static enum err greet_locked(struct serving *serving, const struct to_peer *hello)
 {
     if (serving->asker != NULL)
         return ERR_MALFORMED;
-    serving->asker = outbox_asker_new(serving->peers->outbox, member, &serving->shown);
+    serving->fragments = hello->hello.fragments;
+    serving->asker = outbox_asker_new(serving->peers->outbox, hello->hello.member, &serving->shown);
     return serving->asker != NULL ? ERR_OK : ERR_BUSY;
 }
 
@@ -112,7 +168,7 @@ static void dispatch(struct serving *serving, const struct to_peer *message)
     thread_lock(&peers->mutex);
     greeted = serving->asker != NULL;
     if (hello)
-        err = greet_locked(serving, message->hello.member);
+        err = greet_locked(serving, message);
     else if (greeted)
         err = outbox_want(serving->asker, &message->want);
     thread_unlock(&peers->mutex);

@@ -378,10 +378,10 @@ enum err wants_look(struct wants *wants, const struct value_name *name,
         drop(wants, wanted);
         return err;
     }
-    if (wanted->value == NULL)
-        return ERR_BEHIND;
     *ret_value = wanted->as_sent;
-    return ERR_OK;
+    ret_value->stream = wanted->stream;
+    ret_value->id = wanted->id;
+    return wanted->value != NULL ? ERR_OK : ERR_BEHIND;
 }
 
 enum err wants_judge(struct wants *wants, const struct value_name *name, bool right)

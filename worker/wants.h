@@ -55,7 +55,8 @@ void wants_expect(struct wants *wants, const struct value_name *name, size_t byt
 /* Whether the value is there. BEHIND: not yet; OK: *ret_value is lent until wants_judge(); others:
  * how it failed, and *ret_member is who is to blame; it is not wanted any more. */
 struct wants_value {
-    void *value; /* as it came */
+    uint64_t stream, id; /* as which it is asked for, also when it is not there; 0: not yet */
+    void *value;         /* as it came */
     size_t bytes;
     uint64_t digest;
     uint64_t member; /* who sent it */

@@ -305,6 +305,16 @@ bool __wrap_outbox_next(struct outbox_asker *asker, struct outbox_answer *ret_an
     return any;
 }
 
+enum { FRAGMENT_BYTES = 3 /* of the 8 and 24 that values have */ };
+
+REAL(size_t, fragments_bytes, size_t value_bytes);
+
+/* In every second seed values come in several messages. */
+size_t __wrap_fragments_bytes(size_t value_bytes)
+{
+    return world.sim->scenario.seed % 2 == 0 ? FRAGMENT_BYTES : __real_fragments_bytes(value_bytes);
+}
+
 /* ---- notices ---- */
 
 REAL(void, agent_places, struct agent *agent, uint64_t now_ms, const struct places *places);

@@ -19,6 +19,7 @@ enum { UNREACHABLE, TAKEN };
 struct peers_fixture {
     struct mesh_fixture mesh;
     bool tls;
+    bool network;       /* not through shared memory */
     uint32_t answer_ms; /* 0: so long that nobody is named */
     uint32_t lease_ms;  /* of a member; 0: the same */
     struct authority authority;
@@ -86,6 +87,8 @@ static void peers_set_up(struct peers_fixture *f)
 {
     struct rpc_settings settings = rpc_settings_default();
     settings.threads = 1;
+    if (f->network)
+        settings.shared_ring_bytes = 0;
     peers_settings(&settings);
     mesh_set_up(&f->mesh);
     f->logger = (struct logger){.fd = -1};
@@ -226,6 +229,16 @@ TEST_F(both_ends_sum_what_passed, peers)
 }
 
 TEST_F(values_pass_in_either_order_encrypted, peers, .tls = true)
+{
+    both_orders(f);
+}
+
+TEST_F(values_pass_in_either_order_over_the_network, peers, .network = true)
+{
+    both_orders(f);
+}
+
+TEST_F(values_pass_in_either_order_encrypted_over_the_network, peers, .network = true, .tls = true)
 {
     both_orders(f);
 }
@@ -444,9 +457,100 @@ TEST_F(who_asks_on_and_reads_no_answer_ends, peers)
     tally_release(&caller.tally);
 }
 
+/* ---- a value's messages ---- */
+
+enum { MESSAGES_MAX = 16 };
+
+struct listener {
+    struct tally tally;
+    unsigned count;
+    struct from_peer messages[MESSAGES_MAX];
+};
+
+static void listener_hears(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    (void)stream;
+    struct listener *listener = owner;
+    struct arena arena = {.bytes_max = 1 << 16};
+    struct from_peer *heard = &listener->messages[listener->count++];
+    assert_true(listener->count <= MESSAGES_MAX);
+    assert_int_equal(
+        wire_decode_from_peer(message->slices, message->slice_count, &arena, heard, NULL), ERR_OK);
+    bool last = heard->kind == FROM_PEER_HAVE       ? heard->have.rest == 0
+                : heard->kind == FROM_PEER_FRAGMENT ? heard->fragment.rest == 0
+                                                    : false;
+    arena_release(&arena);
+    rpc_message_unref(message);
+    if (last)
+        tally_add(&listener->tally, 0);
+}
+
+/* The messages in which a caller gets the value that was given. */
+static void listen_to(struct peers_fixture *f, bool fragments, struct listener *listener)
+{
+    static const struct rpc_stream_events events = {.message = listener_hears};
+    const struct to_peer hello = {.kind = TO_PEER_HELLO, .hello = {3, fragments}};
+    const struct to_peer want = {.kind = TO_PEER_WANT, .want = {1, mesh_name(&f->mesh, 2, 0)}};
+    struct buf hello_bytes = encoded(&hello), want_bytes = encoded(&want);
+    const struct digest shown = {{0}};
+    struct rpc_channel *channel = NULL;
+    struct rpc_stream *stream = NULL;
+    grant(f, GIVES);
+    give(f, 0);
+    tally_init(&listener->tally);
+    assert_int_equal(rpc_channel_new_worker(f->loop, peers_address(f->peers[GIVES]), NULL, &shown,
+                                            &channel, NULL),
+                     ERR_OK);
+    assert_int_equal(
+        rpc_stream_open(channel, "/roost.v1.Peer/Exchange", &events, listener, &stream), ERR_OK);
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &hello_bytes, NULL, 0), ERR_OK);
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &want_bytes, NULL, 0), ERR_OK);
+    tally_wait(&listener->tally, 0, 1);
+    rpc_stream_unref(stream);
+    rpc_channel_free(channel);
+    tally_release(&listener->tally);
+}
+
+TEST_F(a_long_value_goes_in_fragments, peers, .network = true)
+{
+    struct listener listener = {0};
+    listen_to(f, true, &listener);
+    size_t bytes = listener.messages[0].payload_bytes;
+    assert_true(listener.count > 1);
+    assert_int_equal(listener.messages[0].kind, FROM_PEER_HAVE);
+    assert_int_equal(listener.messages[0].have.rest, VALUE_BYTES - bytes);
+    for (unsigned i = 1; i < listener.count; i++) {
+        assert_int_equal(listener.messages[i].kind, FROM_PEER_FRAGMENT);
+        bytes += listener.messages[i].payload_bytes;
+        assert_int_equal(listener.messages[i].fragment.rest, VALUE_BYTES - bytes);
+    }
+    assert_int_equal(bytes, VALUE_BYTES);
+}
+
+TEST_F(who_does_not_know_fragments_gets_a_value_whole, peers, .network = true)
+{
+    struct listener listener = {0};
+    listen_to(f, false, &listener);
+    assert_int_equal(listener.count, 1);
+    assert_int_equal(listener.messages[0].payload_bytes, VALUE_BYTES);
+}
+
 /* ---- peers of another make ---- */
 
-/* Answers each want with so many zeros, under the digest 1. */
+/* So many zeros as the next message of a value, of which so many more follow. */
+static void send_zeros(struct rpc_stream *stream, struct from_peer message, size_t bytes)
+{
+    struct counted *value = counted_new(bytes);
+    const struct rpc_part part = {value, 0, bytes};
+    struct buf header = {0};
+    memset(value->data, 0, bytes);
+    message.payload_bytes = bytes;
+    ignore(wire_encode_from_peer(&message, &header)); /* the test fails if nothing comes */
+    ignore(rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1));
+    counted_unref(value);
+}
+
+/* Answers each want with so many zeros, in two messages, under the digest 1. */
 static void liar_message(void *owner, struct rpc_stream *stream, struct rpc_message *message)
 {
     const size_t *bytes = owner;
@@ -458,15 +562,12 @@ static void liar_message(void *owner, struct rpc_stream *stream, struct rpc_mess
     struct slice slice = {asked, message->bytes};
     rpc_message_unref(message);
     if (wire_decode_to_peer(slice, &arena, &want, NULL) == ERR_OK && want.kind == TO_PEER_WANT) {
-        struct from_peer have = {.kind = FROM_PEER_HAVE, .have = {want.want.id, 1}};
-        struct counted *value = counted_new(*bytes);
-        const struct rpc_part part = {value, 0, *bytes};
-        struct buf header = {0};
-        memset(value->data, 0, *bytes);
-        have.payload_bytes = *bytes;
-        ignore(wire_encode_from_peer(&have, &header)); /* the test fails if nothing comes */
-        ignore(rpc_stream_send(stream, RPC_NORMAL, &header, &part, 1));
-        counted_unref(value);
+        const struct from_peer fragment = {.kind = FROM_PEER_FRAGMENT};
+        send_zeros(
+            stream,
+            (struct from_peer){.kind = FROM_PEER_HAVE, .have = {want.want.id, 1, *bytes / 2}},
+            *bytes - *bytes / 2);
+        send_zeros(stream, fragment, *bytes / 2);
     }
     arena_release(&arena);
 }

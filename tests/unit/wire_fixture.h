@@ -307,7 +307,8 @@ static void bytes_of_from_peer(struct make *make, struct buf *ret_bytes)
     Roost__V1__FromPeer theirs;
     make_from_peer(&theirs, make);
     reach(make, &theirs.base, "payload");
-    if (theirs.header_case == ROOST__V1__FROM_PEER__HEADER_HAVE) {
+    if (theirs.header_case == ROOST__V1__FROM_PEER__HEADER_HAVE ||
+        theirs.header_case == ROOST__V1__FROM_PEER__HEADER_FRAGMENT) {
         size_t bytes = some_count(make, WIRE_VALUE_BYTES_MAX, "payload");
         theirs.payload = (ProtobufCBinaryData){bytes, some_new(make, bytes)};
     }
