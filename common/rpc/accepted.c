@@ -540,28 +540,6 @@ static uint64_t known_bytes_locked(const struct accepted *accepted)
                : accepted->known_bytes;
 }
 
-struct accepted_call *accepted_call_begin(struct accepted_table *table, const char *address)
-{
-    uint64_t id = digest_fast64((struct slice){(const uint8_t *)address, strlen(address)});
-    struct accepted_call *call = calloc(1, sizeof *call);
-    if (call == NULL)
-        return NULL;
-    thread_lock(&table->lock);
-    struct accepted *accepted = id_table_find(&table->by_address, id);
-    if (accepted != NULL) {
-        atomic_fetch_add(&accepted->references, 1);
-        call->accepted = accepted;
-        call->from_bytes = known_bytes_locked(accepted);
-        ring_add(&accepted->calls, &call->open);
-        accepted->begun++;
-    }
-    thread_unlock(&table->lock);
-    if (accepted != NULL)
-        return call;
-    free(call);
-    return NULL;
-}
-
 /* (1) What came before all open calls began, and was not delivered, is gone. */
 static void drop_ended_locked(struct accepted *accepted)
 {
@@ -574,6 +552,41 @@ static void drop_ended_locked(struct accepted *accepted)
         take_off_dropped(accepted, kept - since);
 }
 
+static void end_locked(struct accepted *accepted)
+{
+    atomic_fetch_add(&accepted->ended, 1);
+    drop_ended_locked(accepted);
+}
+
+static struct accepted_call *begin_locked(struct accepted *accepted)
+{
+    struct accepted_call *call = calloc(1, sizeof *call);
+    if (call != NULL) {
+        atomic_fetch_add(&accepted->references, 1);
+        call->accepted = accepted;
+        call->from_bytes = known_bytes_locked(accepted);
+        ring_add(&accepted->calls, &call->open);
+    }
+    accepted->begun++;
+    if (call == NULL)
+        end_locked(accepted);
+    return call;
+}
+
+enum err accepted_call_begin(struct accepted_table *table, const char *address,
+                             struct accepted_call **ret_call)
+{
+    uint64_t id = digest_fast64((struct slice){(const uint8_t *)address, strlen(address)});
+    thread_lock(&table->lock);
+    struct accepted *accepted = id_table_find(&table->by_address, id);
+    struct accepted_call *call = accepted != NULL ? begin_locked(accepted) : NULL;
+    thread_unlock(&table->lock);
+    if (accepted != NULL && call == NULL)
+        return ERR_NOMEM;
+    *ret_call = call;
+    return ERR_OK;
+}
+
 void accepted_call_end(struct accepted_call *take_call)
 {
     if (take_call == NULL)
@@ -581,8 +594,7 @@ void accepted_call_end(struct accepted_call *take_call)
     struct accepted *accepted = take_call->accepted;
     thread_lock(&accepted->table->lock);
     ring_take(&take_call->open);
-    atomic_fetch_add(&accepted->ended, 1);
-    drop_ended_locked(accepted);
+    end_locked(accepted);
     thread_unlock(&accepted->table->lock);
     accepted_unref(accepted);
     free(take_call);

@@ -81,9 +81,10 @@ void accepted_brought(struct accepted *accepted, struct slice plain);
 void accepted_gone(struct accepted *take_accepted);
 
 /* A call of the peer whose address the library prints like this: "10.0.0.1:1000",
- * "[fe80::1%2]:1000". NULL: there is no such connection, or no memory. */
-struct accepted_call *accepted_call_begin(struct accepted_table *table,
-                                          const char *address) MUST_USE;
+ * "[fe80::1%2]:1000". *ret_call: NULL where there is no such connection. ERR_NOMEM: the call counts
+ * as one that has ended. */
+enum err accepted_call_begin(struct accepted_table *table, const char *address,
+                             struct accepted_call **ret_call) MUST_USE;
 /* The library has nothing of it any more. NULL is fine, as in all that follow: a call without TLS. */
 void accepted_call_end(struct accepted_call *take_call);
 struct tls_peer accepted_call_peer(const struct accepted_call *call); /* zeros: none */

@@ -128,11 +128,18 @@ static void bring_data(struct accepted_fixture *world, unsigned number, uint32_t
     bring(world, number, &sent);
 }
 
+static struct accepted_call *call_at(struct accepted_fixture *world, const char *address)
+{
+    struct accepted_call *call = NULL;
+    assert_int_equal(accepted_call_begin(world->table, address, &call), ERR_OK);
+    return call;
+}
+
 static struct accepted_call *show_call(struct accepted_fixture *world, unsigned number)
 {
     char address[32];
     snprintf(address, sizeof address, "10.0.0.1:%u", 1000 + number);
-    return accepted_call_begin(world->table, address);
+    return call_at(world, address);
 }
 
 /* Its headers come, and the library shows the call at once. */
@@ -359,7 +366,7 @@ TEST_F(the_end_of_its_calls_ends_what_a_peer_left_unfinished, accepted)
 {
     unsigned peer = worker_from(f, 7);
     struct accepted_call *first = call_of(f, peer, 1), *second = call_of(f, peer, 3);
-    assert_null(accepted_call_begin(f->table, "10.0.0.1:1001"));
+    assert_null(call_at(f, "10.0.0.1:1001"));
     bring_data(f, peer, 1, 1500);
     accepted_call_end(first); /* it may be the second's */
     assert_int_equal(unfinished(f), 1500);
@@ -477,6 +484,36 @@ TEST_F(frames_may_come_in_any_pieces, accepted)
     assert_int_equal(unfinished(f), 0);
 }
 
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+
+static bool no_memory;
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return no_memory ? NULL : __real_calloc(count, bytes);
+}
+
+TEST_F(a_call_for_which_there_is_no_memory_leaves_nothing, accepted)
+{
+    unsigned peer = worker_from(f, 7);
+    for (uint32_t i = 0; i < 10; i++) {
+        struct sent sent = {.count = 0};
+        struct accepted_call *call = NULL;
+        put(&sent, HEADERS, END_HEADERS, 2 * i + 1, HEADERS_BYTES);
+        put(&sent, DATA, 0, 2 * i + 1, 500);
+        bring(f, peer, &sent);
+        no_memory = true;
+        enum err err = accepted_call_begin(f->table, "10.0.0.1:1000", &call);
+        no_memory = false;
+        assert_int_equal(err, ERR_NOMEM);
+        assert_null(call);
+    }
+    assert_true(is_open(f, peer));
+    accepted_call_end(call_of(f, peer, 101));
+    assert_int_equal(unfinished(f), 0);
+}
+
 TEST_F(who_opens_too_many_calls_goes, accepted)
 {
     unsigned peer = worker_from(f, 7);
@@ -541,7 +578,7 @@ TEST_F(a_call_finds_its_connection_by_the_address_that_the_library_prints, accep
         struct tls_peer peer = {.certificate = 70 + i};
         assert_non_null(six);
         accepted_proved(six, &peer);
-        struct accepted_call *call = accepted_call_begin(f->table, rows[i].printed);
+        struct accepted_call *call = call_at(f, rows[i].printed);
         if (accepted_call_peer(call).certificate != 70 + i)
             fail_msg("%s: no connection", rows[i].printed);
         accepted_gone(six);

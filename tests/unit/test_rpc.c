@@ -1,10 +1,11 @@
 /* Unary calls over real loopback sockets. */
+#include "common/rpc/accepted.h"
 #include "tests/unit/rpc_fixture.h"
 
 #include <grpc/support/sync.h>
 
 enum { REQUESTED, CANCELLED, ANSWERED };
-enum { METHODS = 5 };
+enum { METHODS = 6, KEPT_MAX = 16 };
 
 /* What the methods and the tests share. */
 struct rpc_fixture {
@@ -17,6 +18,8 @@ struct rpc_fixture {
     struct tally tally;
     struct thread_mutex lock;   /* guards what follows */
     struct rpc_request *parked; /* waits for the test to answer it */
+    struct rpc_request *kept[KEPT_MAX];
+    unsigned kept_count;
     struct rpc_peer peer;
     uint64_t numbers[2];
     struct buf response; /* to the last call() */
@@ -66,6 +69,18 @@ static void park_cancelled(void *owner, struct rpc_request *request)
     tally_add(&world->tally, CANCELLED);
 }
 
+/* Answers nobody while the test runs, and does not ask who is gone. */
+static void keep(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    (void)bytes;
+    struct rpc_fixture *world = owner;
+    thread_lock(&world->lock);
+    assert_true(world->kept_count < KEPT_MAX);
+    world->kept[world->kept_count++] = request;
+    thread_unlock(&world->lock);
+    tally_add(&world->tally, REQUESTED);
+}
+
 /* The request's first byte is the error to answer with, the others the sentence. */
 static void fail_so(void *owner, struct rpc_request *request, struct slice bytes)
 {
@@ -104,6 +119,8 @@ static void methods_fill(struct rpc_fixture *world, struct rpc_method methods[st
                                      .requested = echo};
     methods[4] = (struct rpc_method){
         .path = "/test.T/TooLong", .roles = TLS_ROLES_ALL, .owner = world, .requested = too_long};
+    methods[5] = (struct rpc_method){
+        .path = "/test.T/Keep", .roles = TLS_ROLES_ALL, .owner = world, .requested = keep};
 }
 
 static void rpc_set_up(struct rpc_fixture *world)
@@ -243,6 +260,54 @@ TEST_F(a_deadline_that_passes_ends_the_call_at_both_ends, rpc)
                      ERR_DEADLINE);
     tally_wait(&f->tally, CANCELLED, 1);
     rpc_fail(unpark(f), ERR_BUSY, "nobody hears this");
+}
+
+/* As many as no connection may have open, of a handler that hangs: they are open no longer. */
+TEST_F(calls_given_up_before_their_answer_leave_their_connection, rpc)
+{
+    struct rpc_settings settings = rpc_settings_default();
+    settings.threads = 1;
+    settings.calls_max = 3;
+    struct rpc_loop *loop = loop_new(&settings);
+    struct rpc_server *server = server_new(loop, &f->server_identity, f->methods, METHODS);
+    struct rpc_channel *channel = channel_new(loop, rpc_server_port(server), &f->worker_identity);
+    assert_int_equal(call(f, channel, "/test.T/Echo", slice_of("x")), ERR_OK);
+    struct rpc_peer before = f->peer;
+    while (tally_of(&f->tally, REQUESTED) < KEPT_MAX)
+        assert_int_equal(
+            rpc_call(channel, "/test.T/Keep", slice_of("x"), 100, &f->response, &f->reason),
+            ERR_DEADLINE);
+    assert_int_equal(call(f, channel, "/test.T/Echo", slice_of("x")), ERR_OK);
+    assert_string_equal(f->peer.address, before.address);
+    rpc_channel_free(channel);
+    rpc_server_free(server);
+    for (unsigned i = 0; i < f->kept_count; i++)
+        rpc_fail(f->kept[i], ERR_BUSY, "nobody hears this");
+    rpc_loop_free(loop);
+}
+
+static atomic_bool no_memory;
+
+enum err __real_accepted_call_begin(struct accepted_table *table, const char *address,
+                                    struct accepted_call **ret_call);
+enum err __wrap_accepted_call_begin(struct accepted_table *table, const char *address,
+                                    struct accepted_call **ret_call);
+
+enum err __wrap_accepted_call_begin(struct accepted_table *table, const char *address,
+                                    struct accepted_call **ret_call)
+{
+    return no_memory ? ERR_NOMEM : __real_accepted_call_begin(table, address, ret_call);
+}
+
+/* Not as a peer whose certificate is bad. */
+TEST_F(a_call_for_which_there_is_no_memory_may_come_again, rpc)
+{
+    no_memory = true;
+    enum err err = call(f, f->worker, "/test.T/Echo", slice_of("x"));
+    no_memory = false;
+    assert_int_equal(err, ERR_BUSY);
+    assert_string_equal(f->reason.text, "no memory for the call");
+    assert_int_equal(call(f, f->worker, "/test.T/Echo", slice_of("x")), ERR_OK);
 }
 
 struct answer {

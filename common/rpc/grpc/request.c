@@ -1,7 +1,8 @@
 /* A unary call at the server: read its message, hand it over, send one answer.
  *
  * Tags run on the connection's polling thread; the answer may come from any. When the call is over
- * and the last tag is back, the call is let go; the request itself lives until it is answered. */
+ * and the last tag is back, the call and its place on the connection are let go; the request itself
+ * lives until it is answered. */
 #include "common/rpc/grpc/core.h"
 #include "common/time.h"
 
@@ -17,7 +18,7 @@ struct rpc_request {
     struct rpc_member member;
     const struct rpc_method *method;
     struct rpc_peer peer;
-    struct accepted_call *accepted; /* NULL: no TLS */
+    struct accepted_call *accepted; /* until the last tag is back; NULL: no TLS */
     size_t bytes_max;
     uint64_t number;
 
@@ -46,7 +47,6 @@ static void request_drop(struct rpc_request *request)
     if (!last)
         return;
     check(request->call == NULL && request->pending == 0);
-    accepted_call_end(request->accepted);
     rpc_message_unref(request->message);
     grpc_slice_unref(request->joined);
     rpc_status_release(&request->status);
@@ -69,6 +69,8 @@ static void request_done(struct rpc_request *request)
         return;
     rpc_group_leave(request->group, &request->member);
     grpc_call_unref(call);
+    /* Not when it is answered: the peer may have given up the call long ago, and begun others. */
+    accepted_call_end(request->accepted);
     request_drop(request);
 }
 
@@ -196,11 +198,10 @@ void rpc_request_start(const struct rpc_request_config *config)
         grpc_call_cancel_with_status(config->take_call, GRPC_STATUS_UNAVAILABLE, "shutting down",
                                      NULL);
         grpc_call_unref(config->take_call);
+        accepted_call_end(config->take_accepted);
         if (request != NULL) {
             request->call = NULL;
             request_drop(request);
-        } else {
-            accepted_call_end(config->take_accepted);
         }
         return;
     }

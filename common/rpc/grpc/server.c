@@ -161,19 +161,30 @@ static const struct rpc_method *admit(const struct rpc_server *server, const str
     return method;
 }
 
+/* Who calls, by its connection. */
+static enum err find_peer(const struct rpc_server *server, grpc_call *call, struct rpc_peer *peer,
+                          struct accepted_call **ret_accepted, struct reason *reason)
+{
+    peer_address(call, peer->address, sizeof peer->address);
+    struct accepted_table *table = rpc_listener_table(server->listener);
+    if (accepted_call_begin(table, peer->address, ret_accepted) != ERR_OK)
+        return reason_set(reason, ERR_BUSY, "no memory for the call");
+    struct tls_peer proved = accepted_call_peer(*ret_accepted);
+    peer->certificate = proved.certificate;
+    peer->ends_s = proved.ends_s;
+    peer->shown = proved.shown;
+    return ERR_OK;
+}
+
 static void begin_call(struct rpc_server *server, struct accept *accept)
 {
     struct rpc_peer peer = {0};
     struct reason reason = {0};
-    enum err err = ERR_OK;
-    peer_address(accept->call, peer.address, sizeof peer.address);
-    struct accepted_call *accepted =
-        accepted_call_begin(rpc_listener_table(server->listener), peer.address);
-    struct tls_peer proved = accepted_call_peer(accepted);
-    peer.certificate = proved.certificate;
-    peer.ends_s = proved.ends_s;
-    peer.shown = proved.shown;
-    const struct rpc_method *method = admit(server, accept, &peer, &err, &reason);
+    struct accepted_call *accepted = NULL;
+    const struct rpc_method *method = NULL;
+    enum err err = find_peer(server, accept->call, &peer, &accepted, &reason);
+    if (err == ERR_OK)
+        method = admit(server, accept, &peer, &err, &reason);
     if (method == NULL) {
         refuse(server, accept->call, accepted, err, &reason);
         return;
