@@ -9,6 +9,7 @@
 #include "server/control/connections.h"
 #include "server/control/control.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { LEASE_MS = 10000, BOOT = 5, FAR_BOOT = 6, CALL_BYTES_MAX = 1 << 20 };
@@ -173,11 +174,31 @@ static inline void open_office(struct control_fixture *f)
     control_local_server(f->control, f->now_ns, NULL);
 }
 
+/* Its warnings and errors from now on are kept for is_logged(). */
+static inline void log_begin(struct control_fixture *f)
+{
+    int file = memfd_create("log", MFD_CLOEXEC);
+    assert_true(file >= 0);
+    f->logger = (struct logger){.level = LOG_LEVEL_WARNING, .fd = file};
+}
+
+/* Since the last look. */
+static inline bool is_logged(const struct control_fixture *f, const char *words)
+{
+    char text[4096] = {0};
+    assert_true(pread(f->logger.fd, text, sizeof text - 1, 0) >= 0);
+    assert_int_equal(ftruncate(f->logger.fd, 0), 0);
+    assert_int_equal(lseek(f->logger.fd, 0, SEEK_SET), 0);
+    return strstr(text, words) != NULL;
+}
+
 static inline void control_tear_down(struct control_fixture *f)
 {
     folder_remove(&f->folder);
     control_free(f->control);
     store_free(f->store);
+    if (f->logger.fd >= 0)
+        close(f->logger.fd);
     buf_release(&answer.response);
     answer.response = (struct buf){0};
 }

@@ -4,6 +4,7 @@
 #include "common/files/step_log.h"
 #include "server/control/whole_cut.h"
 #include "server/disk/order_log.h"
+#include "server/disk/record.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -622,12 +623,46 @@ TEST_F(a_gap_in_the_order_log_is_said_and_the_run_goes_on, control)
     manifest(f, 0);
     uint64_t member = join(f);
     assert_int_equal(say(f, acquire_call(f, member, 1)), ERR_OK);
+    log_begin(f);
     ordered = NULL;
     order_has_gap = true;
     reduce(f, 0);
     order_has_gap = false;
     assert_non_null(ordered);
+    assert_true(is_logged(f, "order log has a gap"));
     assert_false(ordered->steps_lost); /* it was said, once */
+    assert_int_equal(control_failed(f->control), ERR_OK);
+}
+
+static bool rows_wait_too_long; /* the disk has been full for so many that some are lost */
+
+void __real_record_flush(struct record *record);
+void __wrap_record_flush(struct record *record);
+
+void __wrap_record_flush(struct record *record)
+{
+    __real_record_flush(record);
+    if (!rows_wait_too_long)
+        return;
+    record->rows_lost = true;
+    ignore(reason_set(&record->reason, ERR_NO_SPACE, "steps.jsonl: the disk is full")); /* said */
+}
+
+TEST_F(rows_that_are_lost_are_said_once_each_time_and_the_run_goes_on, control, .trains = true)
+{
+    const char *words = "rows of the run's log are lost  reason=\"steps.jsonl: the disk is full\" "
+                        "next=\"go on; roost ledger names the steps\"";
+    log_begin(f);
+    for (uint32_t i = 0; i < 2; i++) {
+        rows_wait_too_long = true;
+        f->now_ns += SECOND;
+        control_tick(f->control, f->now_ns);
+        rows_wait_too_long = false;
+        assert_true(is_logged(f, words));
+        f->now_ns += SECOND;
+        control_tick(f->control, f->now_ns);
+        assert_false(is_logged(f, words));
+    }
     assert_int_equal(control_failed(f->control), ERR_OK);
 }
 

@@ -1,9 +1,6 @@
 /* The coordinator's daemon: what reports, servers' streams and members' streams are good for. */
 #include "tests/unit/control_fixture.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 /* ---- reports and streams ---- */
 
 TEST_F(reports_that_do_not_decode_or_belong_elsewhere_change_nothing, control)
@@ -215,35 +212,23 @@ TEST_F(the_status_has_the_ends_of_certificates, control, .trains = true)
     assert_int_equal(status(f, &arena).members[0].certificate_ends_s, 0);
 }
 
-static bool is_logged(int log, const char *words)
-{
-    char text[4096] = {0};
-    assert_true(pread(log, text, sizeof text - 1, 0) >= 0);
-    assert_int_equal(ftruncate(log, 0), 0);
-    assert_int_equal(lseek(log, 0, SEEK_SET), 0);
-    return strstr(text, words) != NULL;
-}
-
 TEST_F(open_streams_are_warned_of_once_a_day, control, .trains = true)
 {
     enum { DAY_S = 86400, END_S = 100 * DAY_S };
-    int log = memfd_create("log", MFD_CLOEXEC);
     uint64_t member = join(f);
     scoped(connection_release) struct connection *connection = new_connection(f, 0, false);
     member_says(f, connection, member);
     connection->certificate_ends_s = END_S;
-    f->logger = (struct logger){.level = LOG_LEVEL_WARNING, .fd = log};
+    log_begin(f);
     const char *words = "certificates of others end soon  streams=1";
     control_certificate(f->control, 2 * END_S, END_S - 8 * DAY_S);
-    assert_false(is_logged(log, words));
+    assert_false(is_logged(f, words));
     control_certificate(f->control, 2 * END_S, END_S - 7 * DAY_S);
-    assert_true(is_logged(log, words));
+    assert_true(is_logged(f, words));
     control_certificate(f->control, 2 * END_S, END_S - 7 * DAY_S + 3600);
-    assert_false(is_logged(log, words));
+    assert_false(is_logged(f, words));
     control_certificate(f->control, 2 * END_S, END_S - 6 * DAY_S);
-    assert_true(is_logged(log, words));
-    f->logger.fd = -1;
-    close(log);
+    assert_true(is_logged(f, words));
 }
 
 TEST_F(a_member_has_one_stream_and_loses_it_when_it_is_silent, control, .trains = true)

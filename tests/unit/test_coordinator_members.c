@@ -1,4 +1,5 @@
 /* The coordinator: who is a member, and who no longer is. */
+#include "server/coordinator/effects.h"
 #include "tests/unit/coordinator_fixture.h"
 
 #include "common/rand.h"
@@ -270,6 +271,66 @@ TEST_F(nobody_is_found_silent_by_who_stood_still, coordinator, .steps = 9)
     join(f); /* who is late again and again finds out who is gone */
     assert_int_equal(members_after(f, LEASE_MS + HEARTBEAT_MS + 1), 1);
     assert_int_equal(members_after(f, 3 * HEARTBEAT_MS + 1), 0);
+}
+
+/* What a tick asked for of that kind; all of it. */
+static uint32_t count_kind(const struct coordinator_fixture *f, enum effect_kind kind,
+                           size_t *ret_all)
+{
+    const struct effect *effects = coordinator_effects(f->coordinator, ret_all);
+    uint32_t count = 0;
+    for (size_t i = 0; i < *ret_all; i++)
+        count += effects[i].kind == kind;
+    return count;
+}
+
+/* Members of the largest mesh, each with a place of as many leases as one may share. */
+static void fill_leases(struct coordinator_fixture *f)
+{
+    uint64_t members[WIRE_PLACES_MAX];
+    for (uint32_t i = 0; i < WIRE_PLACES_MAX; i++) {
+        struct join_request request = join_request();
+        snprintf(request.address, sizeof request.address, "w%u.net:7", (unsigned)i);
+        assert_int_equal(ask_to_join(f, &request), ERR_OK);
+        members[i] = f->joined.member;
+    }
+    for (uint64_t lease = 1; lease <= WIRE_LEASES_MAX; lease++)
+        for (uint32_t i = 0; i < WIRE_PLACES_MAX; i++)
+            assert_int_equal(acquire(f, members[i], lease, 60000), ERR_OK);
+    for (uint32_t i = 0; i < WIRE_PLACES_MAX; i++) {
+        uint64_t attempts[WIRE_LEASES_MAX];
+        assert_int_equal(coordinator_leases(f->coordinator, members[i], attempts), WIRE_LEASES_MAX);
+    }
+}
+
+/* All others of its leases are told of each that is lost: there is room for so many in a tick. */
+TEST_F(members_that_fall_silent_together_are_lost_some_at_a_time, coordinator, .plan = 9)
+{
+    struct coordinator_place places[WIRE_PLACES_MAX];
+    for (uint32_t i = 0; i < WIRE_PLACES_MAX; i++)
+        places[i] = stages[i > 0];
+    f->run.places = places;
+    f->run.place_count = WIRE_PLACES_MAX;
+    f->run.place_leases = WIRE_LEASES_MAX;
+    f->run.delay = WIRE_LEASES_MAX - 1;
+    start(f, &f->run);
+    fill_leases(f);
+    for (f->now_ms += LEASE_MS; coordinator_next_ms(f->coordinator) < f->now_ms;)
+        coordinator_tick(f->coordinator, coordinator_next_ms(f->coordinator));
+    coordinator_effects_clear(f->coordinator);
+    for (uint32_t left = WIRE_PLACES_MAX; left > 0; left -= EFFECTS_LOST_MAX) {
+        const size_t room_of_absent =
+            (size_t)(5 + 4 * WIRE_LEASES_MAX) * (COORDINATOR_MEMBERS_MAX - left);
+        size_t count;
+        assert_int_equal(status(f).member_count, left);
+        assert_true(coordinator_next_ms(f->coordinator) <= f->now_ms);
+        coordinator_tick(f->coordinator, f->now_ms);
+        assert_int_equal(count_kind(f, EFFECT_EXPEL, &count), EFFECTS_LOST_MAX);
+        assert_in_range(count, 1, EFFECTS_MAX - room_of_absent);
+        coordinator_check(f->coordinator);
+        coordinator_effects_clear(f->coordinator);
+    }
+    assert_int_equal(status(f).member_count, 0);
 }
 
 TEST_F(workers_come_and_go_by_the_thousand_and_nobody_else_notices, coordinator, .steps = 9)

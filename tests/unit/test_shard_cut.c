@@ -221,6 +221,90 @@ TEST_F(blocks_of_large_chunks_are_touched_before_a_cut_needs_them, shard, .later
     shared_pool_free(pool);
 }
 
+/* ---- how far the writer's queue may go ---- */
+
+enum { AHEAD = 8, AHEAD_MAX = 2048, WIDE_MAX = AHEAD_MAX + 2, WIDE_N = 4 };
+
+/* Chunks of four weights, and slots that are steps. */
+static void start_wide(struct shard_fixture *f, uint32_t count)
+{
+    static struct shard_chunk wide[WIDE_MAX];
+    for (uint32_t i = 0; i < count; i++)
+        wide[i] = (struct shard_chunk){
+            .chunk = i, .n = WIDE_N, .parts = 1, .rule = MODEL_OPTIMIZER, .decay = true};
+    f->config.chunks = wide;
+    f->config.chunk_count = f->config.run_chunk_count = f->config.snapshot_copies = count;
+    f->config.slots = f->config.ahead_max = 1;
+    assert_int_equal(shard_new(&f->config, &f->shard), ERR_OK);
+    for (uint32_t i = 0; i < count; i++)
+        memset(shard_state(f->shard, i).weights, 0, WIDE_N * sizeof(float));
+    assert_int_equal(shard_start(f->shard), ERR_OK);
+    assert_true(shard_snapshot_begin(f->shard));
+}
+
+/* Works while there is something to do; returns how many blocks the writer then has. */
+static uint32_t hand_out(struct shard_fixture *f, struct shard_effect *held, uint32_t count)
+{
+    for (bool more = true; more;) {
+        more = work(f);
+        if (effect(f, SHARD_SNAPSHOT) != NULL)
+            held[count++] = hold(effect(f, SHARD_SNAPSHOT));
+    }
+    return count;
+}
+
+static void let_all_go(struct shard_effect *held, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++)
+        let_go(&held[i]);
+}
+
+/* Copied, or lent. */
+static void check_ahead(struct shard_fixture *f, uint32_t weights_max)
+{
+    struct shard_effect held[2 * AHEAD];
+    f->config.weights_max = weights_max;
+    start_wide(f, 2 * AHEAD);
+    uint32_t count = hand_out(f, held, 0);
+    assert_int_equal(count, AHEAD);
+    let_all_go(held, 0, 3);
+    count = hand_out(f, held, count);
+    assert_int_equal(count, AHEAD + 3);
+    let_all_go(held, 3, count);
+}
+
+TEST_F(while_no_step_waits_the_writer_has_a_few_blocks_ahead, shard, .later = true)
+{
+    check_ahead(f, 0);
+}
+
+TEST_F(while_no_step_waits_few_chunks_are_lent_ahead, shard, .later = true)
+{
+    check_ahead(f, WIDE_N);
+}
+
+/* Otherwise the step would wait for the disk although there is memory. */
+TEST_F(a_step_that_waits_fills_the_writers_queue, shard, .later = true)
+{
+    static struct shard_effect held[WIDE_MAX];
+    start_wide(f, WIDE_MAX);
+    for (uint32_t chunk = 0; chunk < WIDE_MAX;) {
+        struct message m;
+        message_begin(f, &m, 0, (struct node){0, 0});
+        for (uint32_t i = 0; i < 8 && chunk < WIDE_MAX; i++)
+            message_add(&m, chunk++, 0, WIDE_N);
+        assert_int_equal(send(f, ALICE, &m).code, ERR_OK);
+    }
+    begin(f, decision(0));
+    uint32_t count = hand_out(f, held, 0);
+    assert_int_equal(count, AHEAD_MAX);
+    assert_int_equal(shard_statistics(f->shard).held_up, 1);
+    let_all_go(held, 0, WIDE_MAX - AHEAD_MAX);
+    count = hand_out(f, held, count);
+    assert_int_equal(count, WIDE_MAX);
+    let_all_go(held, WIDE_MAX - AHEAD_MAX, count);
+}
+
 /* What a cut of one chunk holds. */
 static void take_snapshot(struct shard_fixture *f, uint32_t number, float *ret_values)
 {
