@@ -684,14 +684,6 @@ static bool waits_in(const struct member *member, uint64_t attempt)
     return false;
 }
 
-/* The member's place is empty, and it hears so. */
-static void take_place(struct coordinator *coordinator, uint64_t now_ms, struct gang *gang,
-                       const struct member *member)
-{
-    tell(coordinator, member->id, gang->ticket.attempt);
-    empty_place(coordinator, now_ms, gang, member->id);
-}
-
 bool places_report(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                    const struct member_report *report)
 {
@@ -705,7 +697,8 @@ bool places_report(struct coordinator *coordinator, uint64_t now_ms, struct memb
     if (other == NULL || !heard_since(coordinator, now_ms, member, report, other))
         return false;
     note_unreachable(coordinator, now_ms, member, other);
-    take_place(coordinator, now_ms, gang, member);
+    tell(coordinator, member->id, gang->ticket.attempt); /* that its place is empty */
+    empty_place(coordinator, now_ms, gang, member->id);
     return true;
 }
 
