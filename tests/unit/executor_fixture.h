@@ -15,7 +15,7 @@ struct executor_fixture {
     struct model model;
     struct executor *executor;
     struct executor_samples samples;
-    struct executor *made[8]; /* by fixture_executor() */
+    struct executor *made[8]; /* by fixture_executor_of() */
     uint32_t made_count;
 };
 
@@ -50,6 +50,13 @@ static inline struct spec_model fixture_mlp(void)
                                .sizes = {5, 11, 9, 4},
                                .activation = SPEC_TANH,
                                .tensor_max = 8};
+}
+
+/* Of so many words: an embedding of which a slot, which has 28 tokens, has few rows. */
+static inline struct spec_model fixture_words(struct spec_model settings, uint32_t words)
+{
+    settings.vocabulary = words;
+    return settings;
 }
 
 static inline struct spec_train fixture_train(void)
@@ -104,19 +111,29 @@ static inline void fixture_weights(struct executor_fixture *f, struct executor *
     }
 }
 
-/* Freed with the fixture. */
-static inline struct executor *fixture_executor(struct executor_fixture *f, uint32_t node_slots_max)
+/* Of the fixture's kernels and model, and of its settings where the options have none; without
+ * weights. Freed with the fixture. */
+static inline struct executor *fixture_executor_of(struct executor_fixture *f,
+                                                   struct executor_options options)
 {
     struct executor *executor = NULL;
     struct reason reason = {.text = ""};
-    const struct executor_options options = {
-        .kernels = f->k, .model = &f->model, .train = &f->train, .node_slots_max = node_slots_max};
+    options.kernels = f->k;
+    options.model = &f->model;
+    options.train = options.train != NULL ? options.train : &f->train;
     enum err err = executor_new(&options, &executor, &reason);
     if (err != ERR_OK)
         fail_msg("%s %s", err_name(err), reason.text);
-    fixture_weights(f, executor);
     assert_true(f->made_count < sizeof f->made / sizeof f->made[0]);
     return f->made[f->made_count++] = executor;
+}
+
+static inline struct executor *fixture_executor(struct executor_fixture *f, uint32_t node_slots_max)
+{
+    const struct executor_options options = {.node_slots_max = node_slots_max};
+    struct executor *executor = fixture_executor_of(f, options);
+    fixture_weights(f, executor);
+    return executor;
 }
 
 static inline void executor_set_up(struct executor_fixture *f)

@@ -5,16 +5,11 @@
 #include "worker/carve.h"
 
 enum {
+    WORDS = 4000,   /* 4,096 rows */
     SLOTS = 7,      /* so that there are nodes of one, two and three */
-    NODE_MAX = 8,   /* of 28 tokens a slot: 224 of 4,096 rows */
+    NODE_MAX = 8,   /* of 28 tokens a slot: 224 rows */
     WHOLE_MAX = 128 /* 3,584 */
 };
-
-static struct spec_model many_words(struct spec_model settings)
-{
-    settings.vocabulary = 4000;
-    return settings;
-}
 
 /* Of 40 words: some come again within a slot, and most in the next one. */
 static enum err read_again(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
@@ -35,7 +30,8 @@ struct few_executor_fixture {
 
 static void few_executor_set_up(struct few_executor_fixture *f)
 {
-    f->base.settings = f->settings.vocabulary > 0 ? f->settings : many_words(fixture_gpt());
+    f->base.settings =
+        f->settings.vocabulary > 0 ? f->settings : fixture_words(fixture_gpt(), WORDS);
     f->base.train = fixture_train();
     f->base.train.slots = SLOTS;
     executor_set_up(&f->base);
@@ -99,7 +95,7 @@ TEST_F(a_table_in_pieces_has_them_too, few_executor,
                     .heads = 2,
                     .width = 16,
                     .context = 7,
-                    .vocabulary = 4000,
+                    .vocabulary = WORDS,
                     .tensor_max = 8,
                     .pieces = 2})
 {
@@ -139,19 +135,6 @@ TEST_F(two_executors_are_added, few_executor)
 
 /* ---- when it is kept so ---- */
 
-static struct executor *executor_of(struct executor_fixture *f, struct executor_options options)
-{
-    struct executor *executor = NULL;
-    struct reason reason = {.text = ""};
-    options.kernels = f->k;
-    options.model = &f->model;
-    options.train = &f->train;
-    enum err err = executor_new(&options, &executor, &reason);
-    if (err != ERR_OK)
-        fail_msg("%s %s", err_name(err), reason.text);
-    return f->made[f->made_count++] = executor;
-}
-
 static uint64_t set_bytes(const struct executor *executor)
 {
     struct executor_memory memory = executor_memory(executor);
@@ -173,7 +156,7 @@ TEST_F(the_ledger_has_the_rows_that_there_is_room_for, few_executor)
 
 TEST_F(local_steps_have_a_whole_one, few_executor)
 {
-    struct executor *local = executor_of(
+    struct executor *local = fixture_executor_of(
         &f->base, (struct executor_options){.node_slots_max = NODE_MAX,
                                             .local = {.steps = 2, .optimizer = {.lr = 0.1}}});
     assert_int_equal(set_bytes(local), set_bytes(f->whole));
@@ -188,17 +171,19 @@ TEST_F(many_rows_are_kept_whole, few_executor,
                     .heads = 2,
                     .width = 16,
                     .context = 8,
-                    .vocabulary = 4000,
+                    .vocabulary = WORDS,
                     .tensor_max = 8})
 {
-    struct executor *few = executor_of(&f->base, (struct executor_options){.node_slots_max = 15});
-    struct executor *many = executor_of(&f->base, (struct executor_options){.node_slots_max = 16});
+    struct executor *few =
+        fixture_executor_of(&f->base, (struct executor_options){.node_slots_max = 15});
+    struct executor *many =
+        fixture_executor_of(&f->base, (struct executor_options){.node_slots_max = 16});
     assert_true(set_bytes(few) < set_bytes(f->whole));
     assert_int_equal(set_bytes(many), set_bytes(f->whole));
 }
 
 TEST_F(an_embedding_that_is_not_tied_is_kept_whole, executor,
-       .settings = many_words(fixture_llama()))
+       .settings = fixture_words(fixture_llama(), WORDS))
 {
     fixture_run(f, f->executor, fixture_ticket(0, 0, 0));
     assert_true(lends(f->executor, 0));

@@ -95,16 +95,11 @@ static void release(struct streaming *s)
 static struct executor *streamed(struct executor_fixture *f, enum spec_order order,
                                  uint32_t prefetch, uint32_t node_slots_max)
 {
-    struct executor *executor = NULL;
-    struct reason reason = {.text = ""};
     struct spec_train train = f->train;
     train.residency =
         (struct spec_residency){.weights = SPEC_STREAMED, .order = order, .prefetch = prefetch};
-    const struct executor_options options = {
-        .kernels = f->k, .model = &f->model, .train = &train, .node_slots_max = node_slots_max};
-    if (executor_new(&options, &executor, &reason) != ERR_OK)
-        fail_msg("%s", reason.text);
-    return f->made[f->made_count++] = executor;
+    return fixture_executor_of(
+        f, (struct executor_options){.train = &train, .node_slots_max = node_slots_max});
 }
 
 static void same_bits(struct executor_fixture *f, uint32_t prefetch)
