@@ -5,6 +5,7 @@
 #include "common/digest.h"
 #include "common/id_table.h"
 #include "common/ring.h"
+#include "common/rpc/frames.h"
 #include "common/thread.h"
 
 #include <arpa/inet.h>
@@ -16,9 +17,7 @@
 #include <unistd.h>
 
 enum { CONNECTIONS_MAX = 65536, HALF_OPEN_MAX = 1024 /* 22 KiB of memory each */ };
-/* HTTP/2 (RFC 9113 3.4, 4.1, 6), and what gRPC has before each message. */
-enum { PREFACE_BYTES = 24, FRAME_HEADER_BYTES = 9, MESSAGE_PREFIX_BYTES = 5 };
-enum { FRAME_DATA = 0, FRAME_HEADERS = 1, FRAME_CONTINUATION = 9, FLAG_END_HEADERS = 4 };
+enum { MESSAGE_PREFIX_BYTES = 5 /* what gRPC has before each message */ };
 #define RESETS_NS 10000000000u
 
 struct accepted_table {
@@ -33,16 +32,6 @@ struct accepted_table {
     uint64_t *revoked; /* certificates */
     uint32_t revoked_count;
     uint64_t ended, closed;
-};
-
-/* Where the peer's frames have come to. */
-struct frames {
-    uint32_t preface_bytes;
-    uint32_t header_bytes; /* of the newest frame's header */
-    uint8_t header[FRAME_HEADER_BYTES];
-    uint32_t payload_bytes; /* of it, still to come */
-    uint32_t stream_max;
-    uint32_t open_bytes; /* of a frame or headers that are not whole */
 };
 
 struct accepted {
@@ -431,73 +420,6 @@ void accepted_received(struct accepted *accepted, size_t bytes)
     judge(accepted);
 }
 
-static size_t at_most(size_t bytes, size_t bytes_max)
-{
-    return bytes < bytes_max ? bytes : bytes_max;
-}
-
-static uint32_t number_at(const uint8_t *bytes, unsigned count)
-{
-    uint32_t number = 0;
-    for (unsigned i = 0; i < count; i++)
-        number = number << 8 | bytes[i];
-    return number;
-}
-
-/* What frames brought: bytes of calls, and how many calls they began. */
-struct brought {
-    size_t call_bytes;
-    uint32_t streams;
-};
-
-static void begin_frame(struct frames *frames, struct brought *brought)
-{
-    uint32_t stream = number_at(frames->header + 5, 4) & INT32_MAX;
-    frames->payload_bytes = number_at(frames->header, 3);
-    /* The library ignores even numbers and those that do not rise. */
-    if (frames->header[3] != FRAME_HEADERS || stream % 2 == 0 || stream <= frames->stream_max)
-        return;
-    frames->stream_max = stream;
-    brought->streams++;
-}
-
-static void end_frame(struct frames *frames)
-{
-    uint8_t type = frames->header[3], flags = frames->header[4];
-    bool headers = type == FRAME_HEADERS || type == FRAME_CONTINUATION;
-    if (type != FRAME_DATA && (!headers || (flags & FLAG_END_HEADERS) != 0))
-        frames->open_bytes = 0;
-    frames->header_bytes = 0;
-}
-
-/* Some bytes of the preface, of a frame's header, or of its payload: returns how many. */
-static size_t read_some(struct frames *frames, struct slice plain, struct brought *brought)
-{
-    size_t count;
-    if (frames->preface_bytes < PREFACE_BYTES) {
-        count = at_most(plain.bytes, PREFACE_BYTES - frames->preface_bytes);
-        frames->preface_bytes += (uint32_t)count;
-        return count;
-    }
-    if (frames->header_bytes < FRAME_HEADER_BYTES) {
-        count = at_most(plain.bytes, FRAME_HEADER_BYTES - frames->header_bytes);
-        memcpy(frames->header + frames->header_bytes, plain.data, count);
-        frames->header_bytes += (uint32_t)count;
-        if (frames->header_bytes == FRAME_HEADER_BYTES)
-            begin_frame(frames, brought);
-    } else {
-        count = at_most(plain.bytes, frames->payload_bytes);
-        frames->payload_bytes -= (uint32_t)count;
-        if (frames->header[3] == FRAME_DATA)
-            brought->call_bytes += count;
-        else
-            frames->open_bytes += (uint32_t)count;
-    }
-    if (frames->header_bytes == FRAME_HEADER_BYTES && frames->payload_bytes == 0)
-        end_frame(frames);
-    return count;
-}
-
 static uint64_t open_calls(const struct accepted *accepted)
 {
     return atomic_load(&accepted->streams) - atomic_load(&accepted->ended);
@@ -516,12 +438,8 @@ static void begin_streams(struct accepted *accepted, uint32_t count)
 
 void accepted_brought(struct accepted *accepted, struct slice plain)
 {
-    struct brought brought = {0};
-    while (plain.bytes > 0) {
-        size_t count = read_some(&accepted->frames, plain, &brought);
-        plain.data += count;
-        plain.bytes -= count;
-    }
+    struct frames_brought brought = {0};
+    frames_read(&accepted->frames, plain, &brought);
     if (brought.streams > 0)
         begin_streams(accepted, brought.streams);
     if (open_calls(accepted) > 0)
