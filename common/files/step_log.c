@@ -42,13 +42,24 @@ size_t step_log_keep(struct slice rows, uint64_t version)
     return at;
 }
 
-uint64_t step_log_reach(struct slice rows, uint64_t version)
+static bool is_of(struct slice text, uint64_t generation)
+{
+    struct ledger_row row;
+    bool is_step;
+    return generation == 0 || (ledger_parse("row", 1, text, &row, &is_step, NULL) == ERR_OK &&
+                               row.generation >= generation);
+}
+
+/* Rows of an older generation are undone, and a full disk kept the rewind from removing them. */
+uint64_t step_log_reach(struct slice rows, struct step_log_place from)
 {
     struct slice row;
+    uint64_t version = from.version;
     for (size_t at = 0; next_row(rows, at, &row); at += row.bytes + 1) {
         uint64_t number;
         bool is_step;
-        if (step_log_row_number(row, &is_step, &number) && is_step && number == version)
+        if (step_log_row_number(row, &is_step, &number) && is_step && number == version &&
+            is_of(row, from.generation))
             version++;
     }
     return version;
@@ -254,15 +265,18 @@ static enum err divide(struct step_log *log, const char *path, uint64_t offset, 
     return ERR_OK;
 }
 
-/* Where a reader of steps.jsonl begins to look for what follows `version`. */
-static uint64_t reach_closed(const struct step_log *log, uint64_t version)
+/* The version that closed segments lead to. Nothing is appended behind rows that are undone, so the
+ * last row is undone where those before it are. */
+static uint64_t reach_closed(const struct step_log *log, struct step_log_place from)
 {
     const struct ledger *sums = &log->closed.sums;
     uint64_t end = sums->step_count > 0 ? sums->last.step + 1 : 0;
-    return version < end && sums->whole_from <= version ? end : version;
+    bool leads = from.version < end && sums->whole_from <= from.version &&
+                 sums->last.generation >= from.generation;
+    return leads ? end : from.version;
 }
 
-static enum err open_log(struct step_log *log, const char *directory, uint64_t version,
+static enum err open_log(struct step_log *log, const char *directory, struct step_log_place from,
                          uint64_t *ret_reached, struct reason *reason)
 {
     scoped(file_names_release) struct file_names segments = {0};
@@ -278,12 +292,14 @@ static enum err open_log(struct step_log *log, const char *directory, uint64_t v
     TRY(count_doubled(path, &segments, &newest, &doubled, reason));
     TRY(begin_sums(log));
     TRY(divide(log, path, doubled, &rows, reason));
-    *ret_reached = step_log_reach(buf_slice(&rows), reach_closed(log, version));
+    from.version = reach_closed(log, from);
+    *ret_reached = step_log_reach(buf_slice(&rows), from);
     return file_log_replace(log->file.ops, path, buf_slice(&rows), &log->file, reason);
 }
 
-enum err step_log_open(const struct file_ops *ops, const char *directory, uint64_t version,
-                       struct step_log *ret_log, uint64_t *ret_reached, struct reason *reason)
+enum err step_log_open(const struct file_ops *ops, const char *directory,
+                       struct step_log_place from, struct step_log *ret_log, uint64_t *ret_reached,
+                       struct reason *reason)
 {
     struct step_log log = {.file.ops = ops,
                            .file.fd = -1,
@@ -291,7 +307,7 @@ enum err step_log_open(const struct file_ops *ops, const char *directory, uint64
                            .sums.by_positions = true,
                            .segment_bytes = STEP_LOG_SEGMENT_BYTES,
                            .close_at = STEP_LOG_SEGMENT_BYTES};
-    enum err err = open_log(&log, directory, version, ret_reached, reason);
+    enum err err = open_log(&log, directory, from, ret_reached, reason);
     if (err != ERR_OK) {
         step_log_release(&log);
         return err;

@@ -45,11 +45,16 @@ struct step_log {
     uint64_t close_at;            /* the size at which it is closed, or closing is tried again */
 };
 
+/* Where rows are looked for: steps from `version` on, of `generation` or a newer one. */
+struct step_log_place {
+    uint64_t version, generation;
+};
+
 /* Opens or makes the log of the run's directory; cuts a torn row off. Another process that has it
  * open appends to what nobody reads any more. *ret_reached: the version that its rows lead to from
- * `version` on without a gap, at least that one. */
-enum err step_log_open(const struct file_ops *ops, const char *directory, uint64_t version,
-                       struct step_log *ret_log, uint64_t *ret_reached,
+ * that place on without a gap, at least the place's. */
+enum err step_log_open(const struct file_ops *ops, const char *directory,
+                       struct step_log_place from, struct step_log *ret_log, uint64_t *ret_reached,
                        struct reason *reason) MUST_USE;
 void step_log_release(struct step_log *log); /* {0} is fine */
 /* Appends whole rows, and closes the segment when it is large enough. Without room for that it is
@@ -62,8 +67,8 @@ enum err step_log_rewind(struct step_log *log, uint64_t version, struct reason *
 
 /* Where the rows end that led to `version`. Pure. */
 size_t step_log_keep(struct slice rows, uint64_t version);
-/* The version that the rows lead to from `version` without a gap. Pure. */
-uint64_t step_log_reach(struct slice rows, uint64_t version);
+/* The version that the rows lead to from that place without a gap. Pure. */
+uint64_t step_log_reach(struct slice rows, struct step_log_place from);
 
 /* ---- reading ---- */
 

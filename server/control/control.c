@@ -140,6 +140,7 @@ struct logs {
     struct control *control;
     const struct control_run *run;
     uint64_t version; /* that the run goes on from */
+    uint64_t generation;
     struct record record;
     uint64_t recorded;
 };
@@ -149,8 +150,11 @@ static enum err open_logs(void *owner, struct reason *reason)
     struct logs *logs = owner;
     struct order_log *order = &logs->control->order;
     const struct store_run *stored = &logs->run->stored;
-    const struct record_run about = {stored->directory, stored->spec, logs->version,
-                                     stored->samples};
+    const struct record_run about = {.directory = stored->directory,
+                                     .spec = stored->spec,
+                                     .version = logs->version,
+                                     .generation = logs->generation,
+                                     .epoch_samples = stored->samples};
     TRY(record_open(&logs->record, &about, &logs->recorded, reason));
     if (!logs->run->settings.ssp)
         return ERR_OK;
@@ -181,7 +185,10 @@ static enum err open_directory(struct control *control, const struct control_run
     bool chosen;
     TRY(claim_directory(control, stored->directory, reason));
     TRY(control_run_past(control->config.store, stored, ret_past, &chosen, reason));
-    struct logs logs = {.control = control, .run = run, .version = ret_past->cut.name.version};
+    struct logs logs = {.control = control,
+                        .run = run,
+                        .version = ret_past->cut.name.version,
+                        .generation = ret_past->generation};
     TRY(open_logs_in_term(control, &logs, reason));
     ret_past->recorded = logs.recorded;
     enum err err =

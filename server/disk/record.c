@@ -36,8 +36,8 @@ static enum err open_files(struct record *record, const struct record_run *run,
     TRY(join_path(path, directory, "run.yaml", reason));
     TRY(file_write_atomic(&file_ops_real, path, 0644,
                           (struct slice){(const uint8_t *)spec, strlen(spec)}, reason));
-    return step_log_open(&file_ops_real, directory, run->version, &record->steps, ret_reached,
-                         reason);
+    const struct step_log_place cut = {run->version, run->generation};
+    return step_log_open(&file_ops_real, directory, cut, &record->steps, ret_reached, reason);
 }
 
 enum err record_open(struct record *record, const struct record_run *run, uint64_t *ret_reached,

@@ -28,12 +28,14 @@ struct record {
 struct record_run {
     const char *directory;
     const char *spec;
-    uint64_t version; /* of the newest cut */
+    uint64_t version;    /* of the newest cut */
+    uint64_t generation; /* the newest: the steps behind that cut are of it, or undone */
     uint64_t epoch_samples;
 };
 
 /* Makes the directory, writes run.yaml, cuts a torn row off steps.jsonl. *ret_reached: the version
- * that its rows lead to from the cut's, at least that one; a rewind cuts those beyond. */
+ * that its rows lead to from the cut's, at least that one; a rewind cuts those beyond. Rows of an
+ * older generation lead nowhere: a dead coordinator owed their rewind. */
 enum err record_open(struct record *record, const struct record_run *run, uint64_t *ret_reached,
                      struct reason *reason) MUST_USE;
 void record_release(struct record *record); /* flushes; {0} is fine */

@@ -62,7 +62,8 @@ static void open_log(const char *directory, uint64_t version, struct step_log *l
                      uint64_t *ret_reached)
 {
     struct reason reason = {{0}};
-    must(step_log_open(&file_ops_real, directory, version, log, ret_reached, &reason), &reason);
+    const struct step_log_place from = {.version = version};
+    must(step_log_open(&file_ops_real, directory, from, log, ret_reached, &reason), &reason);
 }
 
 static void make(const char *directory, uint64_t steps)

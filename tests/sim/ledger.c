@@ -686,7 +686,7 @@ static void check_rows(struct sim *sim, struct cut_name cut)
     scoped(buf_release) struct buf rows = {0};
     check(file_read(path, SIZE_MAX, &rows, NULL) == ERR_OK);
     if (!disk_has(sim, DISK_COORDINATORS, path) ||
-        step_log_reach(buf_slice(&rows), 0) < cut.version)
+        step_log_reach(buf_slice(&rows), (struct step_log_place){0}) < cut.version)
         sim_violated(sim, 10, "cut %llu.%llu is recorded, but not the steps that led to it",
                      (unsigned long long)cut.generation, (unsigned long long)cut.version);
 }

@@ -131,6 +131,20 @@ TEST_F(data_that_this_daemon_would_serve_otherwise_is_refused, control)
     assert_int_equal(served_run, 0);
 }
 
+static uint64_t rows_wanted; /* of that generation, behind the newest cut */
+
+enum err __real_record_open(struct record *record, const struct record_run *run,
+                            uint64_t *ret_reached, struct reason *reason);
+enum err __wrap_record_open(struct record *record, const struct record_run *run,
+                            uint64_t *ret_reached, struct reason *reason);
+
+enum err __wrap_record_open(struct record *record, const struct record_run *run,
+                            uint64_t *ret_reached, struct reason *reason)
+{
+    rows_wanted = run->generation;
+    return __real_record_open(record, run, ret_reached, reason);
+}
+
 TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
 {
     control_continue(f->control, f->now_ns); /* nothing is stored yet */
@@ -141,6 +155,7 @@ TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
     open_office(f);
     control_continue(f->control, f->now_ns);
     assert_int_equal(f->shards.prepared, 2);
+    assert_int_equal(rows_wanted, generation);
     assert_true(f->shards.generation > generation);
     assert_true(served_run != 0);
     assert_false(served_data);

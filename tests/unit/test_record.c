@@ -9,6 +9,7 @@ struct record_fixture {
     void *folder;
     const char *directory;
     struct record record;
+    uint64_t generation; /* since the newest rewind; 0: the first */
     uint64_t reached;
 };
 
@@ -20,10 +21,12 @@ static void record_set_up(struct record_fixture *f)
 
 static void open_at(struct record_fixture *f, uint64_t version)
 {
-    assert_int_equal(record_open(&f->record,
-                                 &(struct record_run){f->directory, "train: {}\n", version, 30},
-                                 &f->reached, NULL),
-                     ERR_OK);
+    const struct record_run run = {.directory = f->directory,
+                                   .spec = "train: {}\n",
+                                   .version = version,
+                                   .generation = 1 + f->generation,
+                                   .epoch_samples = 30};
+    assert_int_equal(record_open(&f->record, &run, &f->reached, NULL), ERR_OK);
 }
 
 static void record_tear_down(struct record_fixture *f)
@@ -56,7 +59,8 @@ static size_t rows(const struct record_fixture *f)
 static void step(struct record_fixture *f, uint64_t number)
 {
     record_step(&f->record,
-                &(struct step_row){.step = number, .generation = 1, .samples = 8, .slots = 4});
+                &(struct step_row){
+                    .step = number, .generation = 1, .samples = 8, .step_samples = 8, .slots = 4});
 }
 
 TEST_F(a_step_is_one_object_a_line, record)
@@ -234,6 +238,28 @@ TEST_F(a_rewind_for_which_there_is_no_room_comes_before_the_next_rows, record)
     f->record.steps.file.ops = &file_ops_real;
 }
 
+/* Its successor takes none of these rows for those of the steps that came again. */
+TEST_F(a_rewind_that_a_dead_coordinator_owes_is_done_by_its_successor, record)
+{
+    struct file_ops ops = file_ops_real;
+    open_at(f, 0);
+    f->record.steps.file.ops = &ops;
+    for (uint64_t i = 0; i < 6; i++)
+        step(f, i);
+    record_flush(&f->record);
+    ops.truncate = full_truncate;
+    record_rewind(&f->record, 2);
+    for (uint64_t i = 2; i < 5; i++)
+        step(f, i);
+    record_release(&f->record); /* what waited for room is gone */
+    assert_steps(f, 6);
+    f->generation = 1;
+    open_at(f, 2);
+    assert_int_equal(f->reached, 2); /* so a run that is further cannot be adopted */
+    record_rewind(&f->record, 2);
+    assert_steps(f, 2);
+}
+
 TEST_F(a_continued_run_goes_on_behind_its_cut, record)
 {
     open_at(f, 0);
@@ -268,12 +294,14 @@ TEST_F(p7_a_coordinator_whose_term_is_over_writes_no_row, record)
 
 TEST(rows_lead_as_far_as_none_is_missing)
 {
-    assert_int_equal(step_log_reach(slice_of(""), 3), 3);
+    const struct step_log_place from = {.version = 3};
+    assert_int_equal(step_log_reach(slice_of(""), from), 3);
     assert_int_equal(
-        step_log_reach(slice_of("{\"step\":2}\n{\"step\":3}\n{\"version\":4}\n{\"step\":4}\n"), 3),
+        step_log_reach(slice_of("{\"step\":2}\n{\"step\":3}\n{\"version\":4}\n{\"step\":4}\n"),
+                       from),
         5);
-    assert_int_equal(step_log_reach(slice_of("{\"step\":3}\n{\"step\":5}\n"), 3), 4);
-    assert_int_equal(step_log_reach(slice_of("{\"step\":3}\n{\"step\":4"), 3), 4);
+    assert_int_equal(step_log_reach(slice_of("{\"step\":3}\n{\"step\":5}\n"), from), 4);
+    assert_int_equal(step_log_reach(slice_of("{\"step\":3}\n{\"step\":4"), from), 4);
 }
 
 TEST_F(a_step_s_row_can_be_written_by_itself, record)
@@ -300,7 +328,10 @@ TEST(a_run_whose_directory_cannot_be_is_refused_by_name)
     struct reason reason;
     uint64_t reached;
     assert_int_not_equal(
-        record_open(&record, &(struct record_run){"/proc/nowhere", "", 0, 1}, &reached, &reason),
+        record_open(
+            &record,
+            &(struct record_run){.directory = "/proc/nowhere", .spec = "", .epoch_samples = 1},
+            &reached, &reason),
         ERR_OK);
     assert_non_null(strstr(reason.text, "/proc/nowhere"));
 }

@@ -16,13 +16,15 @@ struct step_log_fixture {
     void *folder;
     const char *directory;
     struct step_log log;
+    uint64_t generation; /* that it is opened for; 0: rows of any lead on */
     uint64_t reached;
     struct reason reason;
 };
 
 static enum err open_with(struct step_log_fixture *f, const struct file_ops *ops, uint64_t version)
 {
-    enum err err = step_log_open(ops, f->directory, version, &f->log, &f->reached, &f->reason);
+    const struct step_log_place from = {version, f->generation};
+    enum err err = step_log_open(ops, f->directory, from, &f->log, &f->reached, &f->reason);
     if (err == ERR_OK)
         f->log.segment_bytes = f->log.close_at = SEGMENT_BYTES;
     return err;
@@ -209,6 +211,20 @@ TEST_F(rows_reach_as_far_as_none_is_missing_in_any_segment, step_log)
     step_log_release(&f->log);
     open_at(f, 10);
     assert_int_equal(f->reached, 10); /* not beyond the hole */
+}
+
+/* They are undone; a full disk kept them. */
+TEST_F(rows_of_an_older_generation_lead_nowhere, step_log)
+{
+    for (uint64_t end = 2; end <= 50; end += 48) { /* in steps.jsonl, and in segments as well */
+        assert_int_equal(append(f, f->log.sums.step_count, end), ERR_OK);
+        for (f->generation = 1; f->generation <= 2; f->generation++) {
+            step_log_release(&f->log);
+            open_at(f, 1);
+            assert_int_equal(f->reached, f->generation == 1 ? end : 1);
+            assert_rows(f, end);
+        }
+    }
 }
 
 /* As the older layout has it, and as it is when somebody copies rows together. */
