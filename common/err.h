@@ -51,7 +51,7 @@
     X(NOT_SYNCED, STOP, "what was written may not be on disk")                                     \
     X(NAME_TAKEN, STOP, "another server of this name is connected")                                \
     X(EXPELLED, REJECT, "worker was expelled from the run")                                        \
-    X(SEARCHING, WAIT, "a whole checkpoint is still looked for")
+    X(SEARCHING, WAIT, "a checkpoint or a data set is still read")
 
 #define ERR_ENUM(code, reaction, text) ERR_##code,
 #define REACTION_ENUM(reaction) REACT_##reaction,

@@ -11,6 +11,7 @@
  *   cuts     writes cuts' files; waits for chunk copies of the shards. `idle writes` and `idle
  *            digests` do most of that where a core is free, `digests` where none is (cut_writer.c).
  *   order    writes an async run's order log and journal; waits for the shards' gradients.
+ *   data     reads a data set, for a run that is to begin or to go on (control/data_reader.h).
  *   signals  waits for SIGTERM, SIGINT and SIGHUP; posts an event.
  *
  * Main's loop: take what is in the inbox, at most until the next timer is due; after each event the

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SEARCH_MS = 200 /* between two questions for a run whose checkpoint is looked for */ };
+enum { SEARCH_MS = 200 /* between two questions while a checkpoint or a data set is read */ };
 
 struct run_options {
     struct client_options client;

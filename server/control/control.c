@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { FLUSH_MS = 1000, CONTINUE_MS = 10000, NS_PER_MS = 1000000 };
+enum { READ_MS = 100 /* between two questions whether the stored run's data are read */ };
 
 /* ---- life ---- */
 
@@ -65,6 +66,8 @@ void control_free(struct control *control)
     file_claim_release(&control->claim);
     control_effects_end_search(control);
     whole_cut_release(&control->whole);
+    data_reader_release(&control->wanted_data);
+    data_reader_release(&control->stored_data);
     coordinator_free(control->coordinator);
     control_run_free(control->run);
     free(control);
@@ -72,31 +75,25 @@ void control_free(struct control *control)
 
 /* ---- starting a run ---- */
 
-/* The data of the run, to be served where the spec wants that; *data may be open already. */
-static enum err open_served(const struct control_run *run, struct data **data,
-                            struct reason *reason)
+/* The data of the run, where the spec wants them served. ERR_SEARCHING: they are read. */
+static enum err read_served(const struct control_run *run, struct data_reader *reader,
+                            const struct data_wish *wish, uint64_t now_ns, struct reason *reason)
 {
-    if (!run->spec.data.serve) {
-        data_free(*data);
-        *data = NULL;
+    if (!run->spec.data.serve)
         return ERR_OK;
-    }
-    if (*data == NULL)
-        TRY(run_data_open(&run->spec, NULL, data, reason));
-    if (memcmp(data_digest(*data)->bytes, run->stored.data_digest, WIRE_DIGEST_BYTES) == 0)
+    TRY(data_reader_ask(reader, wish, now_ns, reason));
+    if (memcmp(data_digest(reader->data)->bytes, run->stored.data_digest, WIRE_DIGEST_BYTES) == 0)
         return ERR_OK;
     return reason_set(reason, ERR_DATA_SET,
                       "the data set that this daemon would serve differs from the run's");
 }
 
-/* The run has its number. */
+/* The run has its number, and read_served() was OK. */
 static enum err serve_data(struct control *control, const struct control_run *run,
-                           struct data **data)
+                           struct data_reader *reader)
 {
-    struct data *take_data = *data;
-    *data = NULL;
     return service_serve(control->config.service, run->stored.run, control->key, &run->spec,
-                         take_data);
+                         run->spec.data.serve ? data_reader_take(reader) : NULL);
 }
 
 /* While a run goes on nobody else may choose or remove its checkpoints. Coordinators share the
@@ -272,12 +269,12 @@ static enum err store_plan(struct control *control, struct control_plan *plan,
 
 /* The run is stored: it begins, or its failure is stored, so that no restart begins it. */
 static enum err begin_plan(struct control *control, uint64_t now_ns, struct control_plan *plan,
-                           struct data **data, struct reason *reason)
+                           struct reason *reason)
 {
     struct coordinator_past past;
     struct control_run *run = plan->run;
     uint64_t number = run->stored.run;
-    enum err err = serve_data(control, run, data);
+    enum err err = serve_data(control, run, &control->wanted_data);
     if (err == ERR_OK) {
         plan->run = NULL;
         err = start_stored(control, now_ns, run, &past, reason);
@@ -306,22 +303,24 @@ static enum err start_run(struct control *control, uint64_t now_ns,
                           struct reason *reason)
 {
     scoped(control_plan_release) struct control_plan plan = {0};
-    scoped(run_request_release) struct run_request wanted = {0};
+    struct run_request wanted;
+    struct data_reader *reader = &control->wanted_data;
     TRY(coordinator_may_start_any(control->coordinator, reason));
-    if (request->resume)
-        TRY(whole_cut_wait(&control->whole, now_ns, reason)); /* before data are read once more */
-    TRY(run_request_init(&wanted, request, control->config.run_dir, reason));
+    TRY(run_request_init(&wanted, request, control->config.run_dir, reader, now_ns, reason));
     const struct control_wish wish = {&wanted.request, wanted.directory, request->directory[0] == 0,
                                       &control->whole, now_ns};
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
     TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
     TRY(store_late(control, now_ns, reason)); /* later it would be taken for the new run's */
-    TRY(open_served(plan.run, &wanted.data, reason));
+    /* What was read for its facts is what is served. */
+    const struct data_wish served = {wanted.reads ? request->spec : plan.run->stored.spec,
+                                     wanted.reads};
+    TRY(read_served(plan.run, reader, &served, now_ns, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(store_plan(control, &plan, reason));
     struct start_run_reply reply = {.run = plan.run->stored.run,
                                     .notes = (const char *)plan.notes.data};
-    TRY(begin_plan(control, now_ns, &plan, &wanted.data, reason));
+    TRY(begin_plan(control, now_ns, &plan, reason));
     return wire_encode_start_run_reply(&reply, response);
 }
 
@@ -331,11 +330,14 @@ static enum err continue_stored(struct control *control, uint64_t now_ns, struct
     struct control_run *run;
     struct coordinator_past past;
     TRY(control_run_new(stored, &run, reason));
-    scoped(data_free_scoped) struct data *data = NULL;
     run->settings.restarts = true;
-    enum err err = open_served(run, &data, reason);
+    struct data_reader *reader = &control->stored_data;
+    const struct data_wish served = {.spec = run->stored.spec};
+    enum err err = read_served(run, reader, &served, now_ns, reason);
     if (err == ERR_OK)
-        err = serve_data(control, run, &data);
+        err = serve_data(control, run, reader);
+    if (err != ERR_SEARCHING)
+        data_reader_forget(reader);
     if (err != ERR_OK) {
         control_run_free(run);
         return err;
@@ -368,6 +370,10 @@ void control_continue(struct control *control, uint64_t now_ns)
     uint64_t number = stored.run;
     if (err == ERR_OK)
         err = continue_stored(control, now_ns, &stored, &reason);
+    if (err == ERR_SEARCHING) {
+        control->continue_ns = time_after_ms(now_ns, READ_MS);
+        return;
+    }
     control_effects_end_if_not_synced(control, err, &reason);
     if (err == ERR_OK || control->failed != ERR_OK)
         return;
@@ -440,6 +446,10 @@ static void call_start_run(struct control *control, uint64_t now_ns, struct call
     struct reason reason = {0};
     struct buf response = {0};
     enum err err = start_run(control, now_ns, &take_call->start_run, &response, &reason);
+    if (err != ERR_SEARCHING) {
+        data_reader_forget(&control->wanted_data);
+        whole_cut_forget(&control->whole);
+    }
     if (err == ERR_OK) {
         call_reply(take_call, &response);
         return;
@@ -785,6 +795,8 @@ void control_tick(struct control *control, uint64_t now_ns)
     if (control->search.cuts != NULL && control->failed == ERR_OK)
         control_effects_search(control, now_ns);
     whole_cut_go_on(&control->whole, now_ns);
+    data_reader_go_on(&control->wanted_data, now_ns);
+    data_reader_go_on(&control->stored_data, now_ns);
     if (coordinator_next_ms(control->coordinator) <= control_ms(now_ns)) {
         coordinator_tick(control->coordinator, control_ms(now_ns));
         control_effects_carry_out(control, now_ns);
@@ -823,7 +835,7 @@ bool control_loading(const struct control *control)
 {
     struct coordinator_status status;
     coordinator_status(control->coordinator, &status);
-    return status.state == RUN_STARTING;
+    return status.state == RUN_STARTING || control->stored_data.text != NULL;
 }
 
 enum err control_failed(const struct control *control)

@@ -65,7 +65,8 @@ void control_tick(struct control *control, uint64_t now_ns);
 void control_pause(struct control *control, uint64_t now_ns, const char *why);
 /* Whether nothing is left to wait for. */
 bool control_paused(const struct control *control);
-/* Whether a run has started or goes on, and not all of its servers have its weights. */
+/* Whether a run has started or goes on, and not all of its servers have its weights; or the data that
+ * it is to serve are read. */
 bool control_loading(const struct control *control);
 /* The error with which the daemon must end; ERR_OK: it need not end. */
 enum err control_failed(const struct control *control);

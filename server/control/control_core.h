@@ -7,6 +7,7 @@
 #include "server/control/control.h"
 #include "server/control/control_run.h"
 #include "server/control/costs.h"
+#include "server/control/data_reader.h"
 #include "server/control/waiting.h"
 #include "server/disk/order_log.h"
 #include "server/disk/record.h"
@@ -55,6 +56,8 @@ struct control {
     struct control_search search;
     struct cut_name oldest; /* of the cuts that the store remembers, when the newest was recorded */
     struct whole_cut whole; /* for an operator who resumes a run that the store does not know */
+    struct data_reader wanted_data; /* for an operator who starts a run … */
+    struct data_reader stored_data; /* … and for the store's run: neither waits for the other */
     enum err failed;
 };
 

@@ -51,9 +51,9 @@ void whole_cut_release(struct whole_cut *whole)
 static enum err list_cuts(struct whole_cut *whole, const char *checkpoint_dir,
                           struct reason *reason)
 {
-    if (whole->dir != NULL && strcmp(whole->dir, checkpoint_dir) == 0)
+    if (whole->dir != NULL)
         return ERR_OK;
-    whole_cut_release(whole);
+    whole_cut_release(whole); /* names without memory for the folder's */
     TRY(checkpoint_list(checkpoint_dir, &whole->names, reason));
     whole->dir = strdup(checkpoint_dir);
     if (whole->dir == NULL)
@@ -79,12 +79,20 @@ static void read_on(struct whole_cut *whole)
     whole->over = found || whole->at >= whole->names.count;
 }
 
-enum err whole_cut_wait(struct whole_cut *whole, uint64_t now_ns, struct reason *reason)
+/* The answer of another directory waits until it is forgotten. */
+static enum err wait_for_other(const struct whole_cut *whole, const char *checkpoint_dir,
+                               struct reason *reason)
+{
+    if (whole->dir == NULL || strcmp(whole->dir, checkpoint_dir) == 0)
+        return ERR_OK;
+    return reason_set(reason, ERR_SEARCHING, "the checkpoints of another run are read");
+}
+
+static enum err wait_for_end(const struct whole_cut *whole, struct reason *reason)
 {
     if (!whole_cut_reads(whole))
         return ERR_OK;
     struct checkpoint_name name = whole->names.names[whole->at];
-    whole->asked_ns = now_ns;
     return reason_set(reason, ERR_SEARCHING,
                       "checkpoint g%llu-v%llu is read, to see whether it is whole",
                       (unsigned long long)name.generation, (unsigned long long)name.version);
@@ -93,17 +101,26 @@ enum err whole_cut_wait(struct whole_cut *whole, uint64_t now_ns, struct reason 
 enum err whole_cut_ask(struct whole_cut *whole, const char *checkpoint_dir, uint64_t now_ns,
                        struct checkpoint_name *ret_name, struct reason *reason)
 {
+    TRY(wait_for_other(whole, checkpoint_dir, reason));
     TRY(list_cuts(whole, checkpoint_dir, reason));
+    whole->asked_ns = now_ns;
     if (!whole->over)
         read_on(whole);
-    TRY(whole_cut_wait(whole, now_ns, reason));
+    TRY(wait_for_end(whole, reason));
     enum err err = whole->err;
     if (err == ERR_OK)
         *ret_name = whole->names.names[whole->at];
-    else
+    if (err != ERR_OK) {
         *reason = whole->reason;
-    whole_cut_release(whole); /* who asks once more looks anew */
+        whole_cut_release(whole); /* who asks once more looks anew */
+    }
     return err;
+}
+
+void whole_cut_forget(struct whole_cut *whole)
+{
+    if (!whole_cut_reads(whole))
+        whole_cut_release(whole);
 }
 
 bool whole_cut_reads(const struct whole_cut *whole)

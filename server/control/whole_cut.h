@@ -31,14 +31,15 @@ struct whole_cut {
     uint64_t asked_ns; /* when somebody asked last */
 };
 
-/* ERR_SEARCHING while a search goes on, whoever began it; else ERR_OK. */
-enum err whole_cut_wait(struct whole_cut *whole, uint64_t now_ns, struct reason *reason) MUST_USE;
-/* ERR_SEARCHING: it is not known yet, ask again. ERR_NOT_FOUND: the directory has none; CORRUPT and
- * others: none is whole. */
+/* OK: that one, until it is forgotten. ERR_SEARCHING: it is not known yet, or another directory is
+ * looked through; ask again. ERR_NOT_FOUND: the directory has none; CORRUPT and others: none is
+ * whole. */
 enum err whole_cut_ask(struct whole_cut *whole, const char *checkpoint_dir, uint64_t now_ns,
                        struct checkpoint_name *ret_name, struct reason *reason) MUST_USE;
 /* Whether there is more to read. */
 bool whole_cut_reads(const struct whole_cut *whole);
+/* Forgets the answer; a search that goes on stays. */
+void whole_cut_forget(struct whole_cut *whole);
 /* Reads a part, or forgets what nobody has asked for any more. */
 void whole_cut_go_on(struct whole_cut *whole, uint64_t now_ns);
 void whole_cut_release(struct whole_cut *whole); /* {0} is fine */

@@ -53,14 +53,31 @@ TEST_F(each_run_that_names_no_directory_gets_another_and_resume_takes_the_newest
     assert_string_equal(active.directory, folder_path(&f->folder, "run"));
 }
 
+/* The operator has no copy of the data. */
+static enum err start_without_data(struct control_fixture *f, const char *text)
+{
+    struct call *call = run_call(f, text, false);
+    call->start_run.samples = call->start_run.validation_samples = 0;
+    return say(f, call);
+}
+
+/* The daemon reads them beside its other work, however little there is to read. */
+static enum err start_when_data_are_read(struct control_fixture *f, const char *text)
+{
+    enum err err = start_without_data(f, text);
+    assert_int_equal(err, ERR_SEARCHING);
+    assert_string_equal(answer.text, "the coordinator reads the data set");
+    while (err == ERR_SEARCHING)
+        err = start_without_data(f, text);
+    return err;
+}
+
 TEST_F(a_run_whose_operator_has_no_data_gets_the_daemons_facts, control)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
     static const uint8_t zeros[WIRE_DIGEST_BYTES];
     struct describe_reply reply;
-    struct call *call = run_call(f, spec_served, false);
-    call->start_run.samples = call->start_run.validation_samples = 0;
-    assert_int_equal(say(f, call), ERR_OK);
+    assert_int_equal(start_when_data_are_read(f, spec_served), ERR_OK);
     assert_true(served_data);
     assert_int_equal(say(f, call_new(f, CALL_DESCRIBE)), ERR_OK);
     assert_int_equal(wire_decode_describe_reply(buf_slice(&answer.response), &arena, &reply, NULL),
@@ -72,9 +89,7 @@ TEST_F(a_run_whose_operator_has_no_data_gets_the_daemons_facts, control)
 
 TEST_F(data_that_nobody_has_is_refused_by_its_path, control)
 {
-    struct call *call = run_call(f, "data: {path: /nowhere/text}", false);
-    call->start_run.samples = call->start_run.validation_samples = 0;
-    assert_int_equal(say(f, call), ERR_DATA_SET);
+    assert_int_equal(start_when_data_are_read(f, "data: {path: /nowhere/text}"), ERR_DATA_SET);
     assert_non_null(strstr(answer.text, "/nowhere/text"));
     assert_non_null(strstr(answer.text, "nor has the coordinator's"));
     assert_false(store_has_active_run(f));
@@ -124,9 +139,56 @@ TEST_F(a_resume_on_other_data_is_refused_and_the_stored_run_stays, control, .tra
     assert_true(store_has_active_run(f));
 }
 
+/* Each is answered in the end, whoever asks in between. */
+TEST_F(data_that_two_operators_ask_for_are_read_one_after_another, control)
+{
+    static const char *const texts[] = {"data: {path: /nowhere/a}", "data: {path: /nowhere/b}"};
+    static const char *const paths[] = {"/nowhere/a", "/nowhere/b"};
+    bool refused[2] = {false, false};
+    for (unsigned i = 0; !refused[0] || !refused[1]; i++) {
+        enum err err = start_without_data(f, texts[i % 2]);
+        assert_true(err == ERR_SEARCHING || err == ERR_DATA_SET);
+        assert_true(err == ERR_SEARCHING || strstr(answer.text, paths[i % 2]) != NULL);
+        refused[i % 2] = refused[i % 2] || err == ERR_DATA_SET;
+    }
+}
+
+TEST_F(data_that_nobody_asks_for_any_more_are_forgotten, control)
+{
+    assert_int_equal(start_without_data(f, spec), ERR_SEARCHING);
+    enum err err = ERR_SEARCHING;
+    while (err == ERR_SEARCHING) {
+        err = start_without_data(f, spec_served);
+        f->now_ns += SECOND;
+        control_tick(f->control, f->now_ns);
+    }
+    assert_int_equal(err, ERR_OK);
+    assert_true(served_data);
+}
+
+TEST_F(a_successor_reads_the_data_that_it_serves_before_it_goes_on, control)
+{
+    assert_int_equal(start_when_data_are_read(f, spec_served), ERR_OK);
+    control_free(f->control);
+    open_office(f);
+    served_data = false;
+    unsigned prepared = f->shards.prepared;
+    control_continue(f->control, f->now_ns);
+    assert_int_equal(f->shards.prepared, prepared);
+    assert_true(control_loading(f->control)); /* the daemon is not ready yet */
+    while (f->shards.prepared == prepared) {
+        f->now_ns = control_next_ns(f->control);
+        control_tick(f->control, f->now_ns);
+    }
+    assert_true(served_data);
+}
+
 TEST_F(data_that_this_daemon_would_serve_otherwise_is_refused, control)
 {
-    assert_int_equal(say(f, run_call(f, spec_served, false)), ERR_DATA_SET);
+    assert_int_equal(say(f, run_call(f, spec_served, false)), ERR_SEARCHING);
+    while (say(f, run_call(f, spec_served, false)) == ERR_SEARCHING)
+        ;
+    assert_int_equal(answer.err, ERR_DATA_SET);
     assert_false(store_has_active_run(f));
     assert_int_equal(served_run, 0);
 }
@@ -299,7 +361,7 @@ TEST_F(a_failed_sync_while_a_run_starts_ends_the_daemon, control)
 
 /* ---- other calls ---- */
 
-static bool store_full;
+static enum err store_says; /* when something is to be stored */
 
 enum err __real_store_put_conviction(struct store *store, uint64_t term, uint64_t run,
                                      const struct conviction *conviction, struct reason *reason);
@@ -309,8 +371,8 @@ enum err __wrap_store_put_conviction(struct store *store, uint64_t term, uint64_
 enum err __wrap_store_put_conviction(struct store *store, uint64_t term, uint64_t run,
                                      const struct conviction *conviction, struct reason *reason)
 {
-    if (store_full)
-        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    if (store_says != ERR_OK)
+        return reason_set(reason, store_says, "the store takes nothing");
     return __real_store_put_conviction(store, term, run, conviction, reason);
 }
 
@@ -322,8 +384,8 @@ enum err __wrap_store_put_stop(struct store *store, uint64_t term, uint64_t run,
 enum err __wrap_store_put_stop(struct store *store, uint64_t term, uint64_t run, const char *why,
                                struct reason *reason)
 {
-    if (store_full)
-        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    if (store_says != ERR_OK)
+        return reason_set(reason, store_says, "the store takes nothing");
     return __real_store_put_stop(store, term, run, why, reason);
 }
 
@@ -338,8 +400,8 @@ enum err __wrap_store_put_fingerprint(struct store *store, uint64_t term, uint64
                                       const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
                                       struct reason *reason)
 {
-    if (store_full)
-        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    if (store_says != ERR_OK)
+        return reason_set(reason, store_says, "the store takes nothing");
     return __real_store_put_fingerprint(store, term, run, fingerprint, reason);
 }
 
@@ -351,8 +413,8 @@ enum err __wrap_store_put_generation(struct store *store, uint64_t term, uint64_
 enum err __wrap_store_put_generation(struct store *store, uint64_t term, uint64_t run,
                                      uint64_t generation, struct reason *reason)
 {
-    if (store_full)
-        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    if (store_says != ERR_OK)
+        return reason_set(reason, store_says, "the store takes nothing");
     return __real_store_put_generation(store, term, run, generation, reason);
 }
 
@@ -364,8 +426,8 @@ enum err __wrap_store_put_state(struct store *store, uint64_t term, uint64_t run
 enum err __wrap_store_put_state(struct store *store, uint64_t term, uint64_t run,
                                 enum run_state state, const char *why, struct reason *reason)
 {
-    if (store_full)
-        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    if (store_says != ERR_OK)
+        return reason_set(reason, store_says, "the store takes nothing");
     return __real_store_put_state(store, term, run, state, why, reason);
 }
 
@@ -384,7 +446,7 @@ static struct coordinator_past past_later(struct control_fixture *f)
 
 TEST_F(convictions_for_which_there_is_no_room_are_stored_when_there_is, control, .trains = true)
 {
-    store_full = true;
+    store_says = ERR_NO_SPACE;
     for (unsigned i = 0; i < 2; i++) {
         struct server_report twice = {.kind = SERVER_WRONG_BITS};
         twice.wrong_bits.member = twice.wrong_bits.first_member = join_as(f, i == 0 ? "a" : "b");
@@ -392,18 +454,18 @@ TEST_F(convictions_for_which_there_is_no_room_are_stored_when_there_is, control,
     }
     assert_int_equal(past_later(f).convictions.count, 0);
     assert_int_equal(past_later(f).convictions.count, 0);
-    store_full = false;
+    store_says = ERR_OK;
     assert_int_equal(past_later(f).convictions.count, 2);
 }
 
 TEST_F(a_fingerprint_for_which_there_is_no_room_is_stored_when_there_is, control, .trains = true)
 {
-    store_full = true;
+    store_says = ERR_NO_SPACE;
     uint64_t member = join(f);
     say_and_wait(f, acquire_call(f, member, 1));
     assert_false(past_later(f).has_fingerprint);
     unsigned before = answer.count;
-    store_full = false;
+    store_says = ERR_OK;
     assert_true(past_later(f).has_fingerprint);
     assert_int_equal(answer.count, before + 1);
     assert_int_equal(answer.err, ERR_OK);
@@ -411,11 +473,11 @@ TEST_F(a_fingerprint_for_which_there_is_no_room_is_stored_when_there_is, control
 
 TEST_F(p10_a_run_begins_when_the_store_has_room_for_it, control)
 {
-    store_full = true;
+    store_says = ERR_NO_SPACE;
     assert_int_equal(start_run(f), ERR_OK);
     assert_int_equal(past_later(f).generation, 0);
     assert_int_equal(f->shards.prepared, 0);
-    store_full = false;
+    store_says = ERR_OK;
     assert_int_equal(past_later(f).generation, 0); /* the second time it waits twice as long */
     assert_int_equal(past_later(f).generation, 1);
     assert_int_equal(f->shards.prepared, 1);
@@ -425,17 +487,17 @@ TEST_F(a_stop_that_is_stored_late_is_not_the_next_runs, control, .trains = true)
 {
     struct call *stop = call_new(f, CALL_STOP_RUN);
     stop->stop_run.reason = "a test";
-    store_full = true;
+    store_says = ERR_NO_SPACE;
     assert_int_equal(say(f, stop), ERR_OK);
     assert_int_equal(say(f, run_call(f, spec, true)), ERR_NO_SPACE);
-    store_full = false;
+    store_says = ERR_OK;
     assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
     assert_false(past_later(f).stops);
 }
 
 /* ---- a damaged checkpoint, and a full disk ---- */
 
-static bool forgets_full; /* the store's disk, for what is to be forgotten */
+static enum err forgets; /* what comes of it when the store is to forget cuts */
 
 enum err __real_store_forget_cuts(struct store *store, uint64_t term, uint64_t run,
                                   struct cut_name newest, struct reason *reason);
@@ -445,8 +507,8 @@ enum err __wrap_store_forget_cuts(struct store *store, uint64_t term, uint64_t r
 enum err __wrap_store_forget_cuts(struct store *store, uint64_t term, uint64_t run,
                                   struct cut_name newest, struct reason *reason)
 {
-    if (forgets_full)
-        return reason_set(reason, ERR_NO_SPACE, "the disk is full");
+    if (forgets != ERR_OK)
+        return reason_set(reason, forgets, "the store takes nothing");
     return __real_store_forget_cuts(store, term, run, newest, reason);
 }
 
@@ -485,7 +547,7 @@ TEST_F(p9_a_run_goes_back_to_a_whole_checkpoint_when_the_store_has_room, control
     open_office(f);
     control_continue(f->control, f->now_ns);
     unsigned prepared = f->shards.prepared;
-    forgets_full = true;
+    forgets = ERR_NO_SPACE;
     cuts_read = 0;
     for (int i = 0; i < 2; i++) /* once while it waits */
         report(f, (struct server_report){.kind = SERVER_READY,
@@ -503,7 +565,7 @@ TEST_F(p9_a_run_goes_back_to_a_whole_checkpoint_when_the_store_has_room, control
     assert_true(control_next_ns(f->control) > 0); /* it asks once a second */
     assert_int_equal(f->shards.prepared, prepared);
     assert_int_equal(cuts_read, 2);
-    forgets_full = false;
+    forgets = ERR_OK;
     assert_int_equal(past_later(f).cut.name.version, 0);
     assert_true(f->shards.prepared > prepared);
     assert_int_equal(cuts_read, 2);
@@ -515,7 +577,7 @@ TEST_F(who_waits_for_room_to_go_back_may_be_stopped, control, .trains = true)
     record_version_5(f);
     open_office(f);
     control_continue(f->control, f->now_ns);
-    forgets_full = true;
+    forgets = ERR_NO_SPACE;
     report(f, (struct server_report){.kind = SERVER_READY,
                                      .ready = {.cut = {f->shards.generation, 0},
                                                .code = ERR_CORRUPT,
@@ -526,7 +588,7 @@ TEST_F(who_waits_for_room_to_go_back_may_be_stopped, control, .trains = true)
     stop->stop_run.reason = "a test";
     assert_int_equal(say(f, stop), ERR_OK);
     assert_false(store_has_active_run(f));
-    forgets_full = false;
+    forgets = ERR_OK;
     f->now_ns += SECOND;
     control_tick(f->control, f->now_ns);
     assert_int_equal(control_failed(f->control), ERR_OK);
@@ -695,10 +757,10 @@ TEST_F(p9_a_worker_that_asks_hears_of_the_end_when_the_store_has_it, control, .t
 {
     struct call *stop = call_new(f, CALL_STOP_RUN);
     stop->stop_run.reason = "a test";
-    store_full = true;
+    store_says = ERR_NO_SPACE;
     assert_int_equal(say(f, stop), ERR_OK);
     assert_int_equal(described(f), RUN_TRAINING);
-    store_full = false;
+    store_says = ERR_OK;
     f->now_ns += SECOND;
     control_tick(f->control, f->now_ns);
     assert_int_equal(described(f), RUN_STOPPED);

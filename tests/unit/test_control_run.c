@@ -60,6 +60,7 @@ static enum err plan(struct plan_fixture *f)
     do
         err = ask(f);
     while (err == ERR_SEARCHING);
+    whole_cut_forget(&f->whole);
     return err;
 }
 
@@ -352,10 +353,15 @@ TEST_F(a_checkpoint_is_read_a_part_at_a_time_when_the_store_is_gone, plan)
     assert_true(whole_cut_reads(&f->whole));
     whole_cut_go_on(&f->whole, 1);
     assert_false(whole_cut_reads(&f->whole));
-    assert_int_equal(ask(f), ERR_OK);
-    assert_int_equal(f->plan.past.cut.name.version, 5);
+    for (int i = 0; i < 2; i++) { /* the start may wait for something else */
+        assert_int_equal(ask(f), ERR_OK);
+        assert_int_equal(f->plan.past.cut.name.version, 5);
+    }
+    whole_cut_forget(&f->whole);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(ask(f), ERR_SEARCHING);           /* anew: the first answer was given */
+    assert_int_equal(ask(f), ERR_SEARCHING); /* anew */
+    whole_cut_forget(&f->whole);
+    assert_true(whole_cut_reads(&f->whole));
     whole_cut_go_on(&f->whole, UINT64_C(60000000000)); /* nobody asks again */
     assert_null(f->whole.dir);
 }

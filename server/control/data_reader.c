@@ -1,0 +1,96 @@
+/* A run's data set, read beside the main thread. */
+#include "server/control/data_reader.h"
+
+#include "common/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ASKED_MS = 10000 /* an answer that nobody asks for any more is forgotten */ };
+
+static void read_data(void *argument)
+{
+    struct data_reader *reader = argument;
+    reader->err = run_data_open(&reader->spec, NULL, &reader->data, &reader->reason);
+    if (reader->err == ERR_OK && reader->entropy && reader->spec.data.kind == SPEC_TEXT)
+        reader->unigram_entropy = data_entropy(reader->data);
+    atomic_store(&reader->over, true);
+}
+
+static enum err begin(struct data_reader *reader, const struct data_wish *wish,
+                      struct reason *reason)
+{
+    const struct slice text = {(const uint8_t *)wish->spec, strlen(wish->spec)};
+    TRY(spec_parse(text, "the run's spec", NULL, &reader->spec, reason));
+    reader->text = strdup(wish->spec);
+    if (reader->text == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to read the data set");
+    reader->entropy = wish->entropy;
+    atomic_store(&reader->over, false);
+    enum err err = thread_start(&reader->thread, "data", read_data, reader);
+    if (err == ERR_OK)
+        return ERR_OK;
+    free(reader->text);
+    reader->text = NULL;
+    return reason_set(reason, err, "no thread to read the data set");
+}
+
+static bool reads(const struct data_reader *reader)
+{
+    return reader->text != NULL && !atomic_load(&reader->over);
+}
+
+static bool is_for(const struct data_reader *reader, const struct data_wish *wish)
+{
+    return strcmp(reader->text, wish->spec) == 0 && reader->entropy == wish->entropy;
+}
+
+/* Another one's answer waits until it is forgotten: two who ask in turn would read for ever. */
+enum err data_reader_ask(struct data_reader *reader, const struct data_wish *wish, uint64_t now_ns,
+                         struct reason *reason)
+{
+    bool begins = reader->text == NULL;
+    if (begins)
+        TRY(begin(reader, wish, reason));
+    bool ours = is_for(reader, wish);
+    if (ours)
+        reader->asked_ns = now_ns;
+    if (begins || !ours || reads(reader))
+        return reason_set(reason, ERR_SEARCHING, "the coordinator reads the data set");
+    enum err err = reader->err;
+    if (err == ERR_OK)
+        return ERR_OK;
+    ignore(reason_set(reason, err, "%s", reason_text(err, &reader->reason)));
+    data_reader_forget(reader); /* who asks once more looks anew */
+    return err;
+}
+
+struct data *data_reader_take(struct data_reader *reader)
+{
+    struct data *data = reader->data;
+    reader->data = NULL;
+    data_reader_forget(reader);
+    return data;
+}
+
+void data_reader_forget(struct data_reader *reader)
+{
+    if (!reads(reader))
+        data_reader_release(reader);
+}
+
+void data_reader_go_on(struct data_reader *reader, uint64_t now_ns)
+{
+    if (reader->text != NULL && now_ns >= time_after_ms(reader->asked_ns, ASKED_MS))
+        data_reader_forget(reader);
+}
+
+void data_reader_release(struct data_reader *reader)
+{
+    if (reader->text == NULL)
+        return;
+    thread_join(&reader->thread);
+    data_free(reader->data);
+    free(reader->text);
+    *reader = (struct data_reader){0};
+}

@@ -1,0 +1,41 @@
+/* Reads a run's data set on a thread of its own: a large one takes minutes, and the main thread's
+ * events do not wait. The answer is for who asks again, as in whole_cut.h: nobody is kept waiting.
+ * Main thread. */
+#ifndef ROOST_SERVER_CONTROL_DATA_READER_H
+#define ROOST_SERVER_CONTROL_DATA_READER_H
+
+#include "common/data/run_data.h"
+#include "common/thread.h"
+
+struct data_wish {
+    const char *spec; /* YAML: whose data set */
+    bool entropy;     /* of a text: one more pass over it */
+};
+
+struct data_reader {
+    char *text; /* whose data set is read or was; NULL: nobody's */
+    bool entropy;
+    uint64_t asked_ns; /* when somebody asked last */
+    struct thread thread;
+    atomic_bool over; /* from then on the rest is the main thread's, before that the thread's */
+    struct spec spec;
+    struct data *data;
+    double unigram_entropy;
+    enum err err;
+    struct reason reason;
+};
+
+/* OK: `data` is that data set, and `unigram_entropy` its entropy, until they are taken or forgotten.
+ * ERR_SEARCHING: it is read, or another one is; ask again. ERR_DATA_SET: there is no file of it; other
+ * errors of run_data_open() and spec_parse(). */
+enum err data_reader_ask(struct data_reader *reader, const struct data_wish *wish, uint64_t now_ns,
+                         struct reason *reason) MUST_USE;
+/* The data set of an answer that was OK; NULL: nobody asked for one. The caller's. */
+struct data *data_reader_take(struct data_reader *reader);
+/* Forgets what was read. What is still read stays. */
+void data_reader_forget(struct data_reader *reader);
+/* Forgets what nobody has asked for any more. */
+void data_reader_go_on(struct data_reader *reader, uint64_t now_ns);
+void data_reader_release(struct data_reader *reader); /* waits for the thread; {0} is fine */
+
+#endif
