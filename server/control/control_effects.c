@@ -144,25 +144,25 @@ static void pass_over(struct control *control, enum err err, const struct reason
     search->at++;
 }
 
-/* The store forgets the cuts that are newer, and the run goes back. On a full disk later. */
+/* The store forgets the cuts that are newer, and the run goes back. What failed is late: on a full
+ * disk, and where an operator's call met another error of the store. */
 static enum err take_found(struct control *control, uint64_t now_ns, struct reason *reason)
 {
     struct control_search *search = &control->search;
     enum err err = store_forget_cuts(control->config.store, control->term, search->run,
                                      search->found.name, reason);
     bool late = search->late;
-    search->late = err == ERR_NO_SPACE;
-    if (search->late && !late)
+    search->late = err != ERR_OK;
+    if (err == ERR_NO_SPACE && !late)
         log_warning(control->config.logger, "damaged checkpoints not forgotten",
                     log_uint("version", search->found.name.version), log_text("err", err_name(err)),
                     log_text("reason", reason->text), log_text("next", "again"));
     if (search->late)
-        return ERR_OK;
-    if (err == ERR_OK)
-        coordinator_cut_found(control->coordinator, control_ms(now_ns), &search->found,
-                              search->unready);
+        return err == ERR_NO_SPACE ? ERR_OK : err;
+    coordinator_cut_found(control->coordinator, control_ms(now_ns), &search->found,
+                          search->unready);
     control_effects_end_search(control);
-    return err;
+    return ERR_OK;
 }
 
 /* `whole`: the one that was read last is. */
@@ -221,10 +221,10 @@ enum err control_effects_store_state(struct control *control, struct reason *rea
     coordinator_status(control->coordinator, &status);
     enum err err = store_put_state(control->config.store, control->term, control->run->stored.run,
                                    status.state, status.reason, reason);
-    control->state_late = err == ERR_NO_SPACE;
+    control->state_late = err != ERR_OK;
     if (err == ERR_OK)
         coordinator_state_stored(control->coordinator);
-    return control->state_late ? ERR_OK : err;
+    return err == ERR_NO_SPACE ? ERR_OK : err;
 }
 
 enum err control_effects_store_conviction(struct control *control,
@@ -233,21 +233,19 @@ enum err control_effects_store_conviction(struct control *control,
 {
     enum err err = store_put_conviction(control->config.store, control->term,
                                         control->run->stored.run, conviction, reason);
-    if (err != ERR_NO_SPACE)
-        return err;
-    control->convictions_late = true;
-    return ERR_OK;
+    if (err != ERR_OK)
+        control->convictions_late = true;
+    return err == ERR_NO_SPACE ? ERR_OK : err;
 }
 
 enum err control_effects_store_stop(struct control *control, const char *why, struct reason *reason)
 {
     enum err err =
         store_put_stop(control->config.store, control->term, control->run->stored.run, why, reason);
-    control->stop_late = err == ERR_NO_SPACE;
-    if (!control->stop_late)
-        return err;
-    memmove(control->stop, why, strlen(why) + 1);
-    return ERR_OK;
+    control->stop_late = err != ERR_OK;
+    if (control->stop_late)
+        memmove(control->stop, why, strlen(why) + 1);
+    return err == ERR_NO_SPACE ? ERR_OK : err;
 }
 
 /* Numerics are the first worker's for good, so no ticket is granted before. On a full disk
@@ -258,8 +256,8 @@ static enum err store_fingerprint(struct control *control, uint64_t now_ns, stru
     enum err err = store_put_fingerprint(control->config.store, control->term, stored->run,
                                          control->fingerprint, reason);
     bool late = control->fingerprint_late;
-    control->fingerprint_late = err == ERR_NO_SPACE;
-    if (control->fingerprint_late && !late)
+    control->fingerprint_late = err != ERR_OK;
+    if (err == ERR_NO_SPACE && !late)
         log_warning(control->config.logger, "fingerprint not stored",
                     log_text("err", err_name(err)), log_text("reason", reason->text),
                     log_text("next", "again"));
@@ -268,7 +266,7 @@ static enum err store_fingerprint(struct control *control, uint64_t now_ns, stru
         memcpy(stored->fingerprint, control->fingerprint, WIRE_DIGEST_BYTES);
         coordinator_fingerprint_stored(control->coordinator, control_ms(now_ns));
     }
-    return control->fingerprint_late ? ERR_OK : err;
+    return err == ERR_NO_SPACE ? ERR_OK : err;
 }
 
 static enum err store_late_convictions(struct control *control, struct reason *reason)

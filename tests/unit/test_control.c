@@ -495,6 +495,29 @@ TEST_F(a_stop_that_is_stored_late_is_not_the_next_runs, control, .trains = true)
     assert_false(past_later(f).stops);
 }
 
+/* The start is refused, with the store's words, and the daemon goes on. */
+static void expect_refused_by_store(struct control_fixture *f)
+{
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_IO);
+    assert_non_null(strstr(answer.text, "the store takes nothing"));
+    assert_int_equal(control_failed(f->control), ERR_OK);
+}
+
+TEST_F(a_stop_that_an_error_of_the_store_kept_late_is_stored_when_it_can_be, control,
+       .trains = true)
+{
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    store_says = ERR_NO_SPACE;
+    assert_int_equal(say(f, stop), ERR_OK);
+    store_says = ERR_IO;
+    expect_refused_by_store(f);
+    store_says = ERR_OK;
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_false(store_has_active_run(f));
+}
+
 /* ---- a damaged checkpoint, and a full disk ---- */
 
 static enum err forgets; /* what comes of it when the store is to forget cuts */
@@ -569,6 +592,27 @@ TEST_F(p9_a_run_goes_back_to_a_whole_checkpoint_when_the_store_has_room, control
     assert_int_equal(past_later(f).cut.name.version, 0);
     assert_true(f->shards.prepared > prepared);
     assert_int_equal(cuts_read, 2);
+}
+
+TEST_F(p9_a_run_goes_back_to_a_whole_checkpoint_though_the_store_refused_it_in_a_start, control,
+       .trains = true)
+{
+    record_version_5(f);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    unsigned prepared = f->shards.prepared;
+    forgets = ERR_NO_SPACE;
+    report(f, (struct server_report){.kind = SERVER_READY,
+                                     .ready = {.cut = {f->shards.generation, 0},
+                                               .code = ERR_CORRUPT,
+                                               .text = "damaged"}});
+    while (control_next_ns(f->control) == 0)
+        control_tick(f->control, f->now_ns);
+    forgets = ERR_IO;
+    expect_refused_by_store(f);
+    forgets = ERR_OK;
+    assert_int_equal(past_later(f).cut.name.version, 0);
+    assert_true(f->shards.prepared > prepared);
 }
 
 TEST_F(who_waits_for_room_to_go_back_may_be_stopped, control, .trains = true)
