@@ -672,6 +672,36 @@ TEST_F(a_chosen_checkpoint_is_taken_when_there_is_room_to_undo_the_rows, control
     assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_NOT_FOUND);
 }
 
+/* The operator hears of it, and nothing is lost: no restart begins the run, and the choice stays. */
+static void expect_no_room(struct control_fixture *f, const char *dir)
+{
+    struct checkpoint_name chosen;
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_NO_SPACE);
+    assert_true(answer.text[0] != 0);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    assert_false(store_has_active_run(f));
+    assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_OK);
+}
+
+TEST_F(a_resume_from_a_chosen_checkpoint_is_refused_while_there_is_no_room, control, .trains = true)
+{
+    struct checkpoint_name chosen;
+    const char *dir = folder_path(&f->folder, "run/checkpoints");
+    record_version_5(f);
+    assert_int_equal(checkpoint_choose(dir, (struct checkpoint_name){1, 0}, NULL), ERR_OK);
+    open_office(f);
+    forgets = ERR_NO_SPACE;
+    expect_no_room(f, dir);
+    forgets = ERR_OK;
+    rewinds_full = true;
+    expect_no_room(f, dir);
+    rewinds_full = false;
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_true(control_loading(f->control));
+    assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_NOT_FOUND);
+    assert_int_equal(past_later(f).cut.name.version, 0);
+}
+
 /* ---- the order log, and a full disk ---- */
 
 static bool order_full;           /* its disk, when it is synced */
