@@ -325,6 +325,12 @@ void step_log_release(struct step_log *log)
     *log = (struct step_log){0};
 }
 
+bool step_log_has_all(const struct step_log *log, uint64_t version)
+{
+    uint64_t end = log->sums.step_count > 0 ? log->sums.last.step + 1 : 0;
+    return version == 0 || (log->sums.whole_from == 0 && end >= version);
+}
+
 /* ---- rows ---- */
 
 enum err step_log_append(struct step_log *log, struct slice rows, struct reason *reason)

@@ -57,6 +57,8 @@ enum err step_log_open(const struct file_ops *ops, const char *directory,
                        struct step_log_place from, struct step_log *ret_log, uint64_t *ret_reached,
                        struct reason *reason) MUST_USE;
 void step_log_release(struct step_log *log); /* {0} is fine */
+/* Whether it has the row of each step below `version`. */
+bool step_log_has_all(const struct step_log *log, uint64_t version);
 /* Appends whole rows, and closes the segment when it is large enough. Without room for that it is
  * closed later. */
 enum err step_log_append(struct step_log *log, struct slice rows, struct reason *reason) MUST_USE;

@@ -220,6 +220,23 @@ static void note_nothing_shared(const struct control *control, const struct cont
                     log_uint("weights_min", MODEL_UNIT_CUT_MIN), log_text("next", "go on"));
 }
 
+/* Whether somebody removed rows that led to the checkpoint which the run goes on from. */
+static bool lacks_rows(const struct control *control)
+{
+    struct coordinator_status status;
+    coordinator_status(control->coordinator, &status);
+    return !step_log_has_all(&control->record.steps, status.cut.version);
+}
+
+/* It trains as well: the rows are for people. */
+static void note_missing_rows(const struct control *control, const struct control_run *run)
+{
+    if (lacks_rows(control))
+        log_warning(control->config.logger, "steps are missing in the run's log",
+                    log_text("directory", run->stored.directory),
+                    log_text("next", "go on; roost ledger names the steps"));
+}
+
 /* Gives the core the run, whose facts are stored. */
 static enum err start_stored(struct control *control, uint64_t now_ns, struct control_run *take_run,
                              struct coordinator_past *past, struct reason *reason)
@@ -244,6 +261,7 @@ static enum err start_stored(struct control *control, uint64_t now_ns, struct co
         control_run_free(run);
         return err;
     }
+    note_missing_rows(control, run);
     note_waits(control, run);
     note_nothing_shared(control, run);
     control_run_free(control->run);
@@ -318,9 +336,12 @@ static enum err start_run(struct control *control, uint64_t now_ns,
     TRY(read_served(plan.run, reader, &served, now_ns, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(store_plan(control, &plan, reason));
-    struct start_run_reply reply = {.run = plan.run->stored.run,
-                                    .notes = (const char *)plan.notes.data};
+    struct start_run_reply reply = {.run = plan.run->stored.run};
     TRY(begin_plan(control, now_ns, &plan, reason));
+    if (lacks_rows(control))
+        TRY(control_plan_note(&plan, "steps are missing in the run's log (steps.jsonl, steps/): "
+                                     "roost ledger names them"));
+    reply.notes = (const char *)plan.notes.data;
     return wire_encode_start_run_reply(&reply, response);
 }
 

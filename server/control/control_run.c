@@ -407,6 +407,13 @@ static enum err note_directory(const struct control_wish *wish, struct control_p
                       plan->notes.bytes > 0 ? "\n" : "", wish->directory);
 }
 
+enum err control_plan_note(struct control_plan *plan, const char *line)
+{
+    plan->notes.bytes--; /* the 0 that ends them */
+    TRY(buf_printf(&plan->notes, "%s%s", plan->notes.bytes > 0 ? "\n" : "", line));
+    return buf_append(&plan->notes, "", 1);
+}
+
 enum err control_run_plan(struct store *store, const struct control_wish *wish,
                           struct control_plan *ret_plan, struct reason *reason)
 {

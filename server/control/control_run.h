@@ -67,6 +67,8 @@ struct control_plan {
 };
 enum err control_run_plan(struct store *store, const struct control_wish *wish,
                           struct control_plan *ret_plan, struct reason *reason) MUST_USE;
+/* One more line for the operator. ERR_NOMEM. */
+enum err control_plan_note(struct control_plan *plan, const char *line) MUST_USE;
 void control_plan_release(struct control_plan *plan);
 
 #endif

@@ -672,6 +672,29 @@ TEST_F(a_chosen_checkpoint_is_taken_when_there_is_room_to_undo_the_rows, control
     assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_NOT_FOUND);
 }
 
+/* What the newest answer tells the operator of the run that was started. */
+static bool notes_have(const char *words)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    struct start_run_reply reply;
+    assert_int_equal(wire_decode_start_run_reply(buf_slice(&answer.response), &arena, &reply, NULL),
+                     ERR_OK);
+    return strstr(reply.notes, words) != NULL;
+}
+
+TEST_F(an_operator_hears_that_steps_are_missing_in_the_log, control, .trains = true)
+{
+    static const char words[] = "steps are missing in the run's log";
+    stop_run(f);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_false(notes_have(words)); /* version 0 needs none */
+    record_version_5(f);
+    open_office(f);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_true(notes_have(words));
+    assert_true(notes_have("\nsteps are missing")); /* a line of its own */
+}
+
 /* The operator hears of it, and nothing is lost: no restart begins the run, and the choice stays. */
 static void expect_no_room(struct control_fixture *f, const char *dir)
 {

@@ -213,6 +213,17 @@ TEST_F(rows_reach_as_far_as_none_is_missing_in_any_segment, step_log)
     assert_int_equal(f->reached, 10); /* not beyond the hole */
 }
 
+TEST_F(a_log_tells_whether_it_has_all_steps, step_log)
+{
+    assert_true(step_log_has_all(&f->log, 0));
+    assert_false(step_log_has_all(&f->log, 1)); /* the file is gone */
+    assert_int_equal(append(f, 0, 20), ERR_OK);
+    assert_true(step_log_has_all(&f->log, 20));
+    assert_false(step_log_has_all(&f->log, 21));
+    assert_int_equal(append(f, 21, 50), ERR_OK);
+    assert_false(step_log_has_all(&f->log, 50));
+}
+
 /* They are undone; a full disk kept them. */
 TEST_F(rows_of_an_older_generation_lead_nowhere, step_log)
 {
