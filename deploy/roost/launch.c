@@ -76,7 +76,7 @@ static enum err find_data(const struct launch_options *options, struct launch *l
     return ERR_OK;
 }
 
-/* Before a process is started for them; whether they fit the model is seen by who has it. */
+/* Before a process is started for them; whether they fit the model the coordinator says. */
 static enum err check_weights(const char *path, struct reason *reason)
 {
     scoped(file_map_release) struct file_map file = {0};

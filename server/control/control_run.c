@@ -3,8 +3,10 @@
 
 #include "common/files/checkpoint.h"
 #include "common/scoped.h"
+#include "common/settings/config.h"
 #include "kernels/kernels.h"
 #include "server/disk/prepared.h"
+#include "server/disk/restore.h"
 
 #include <string.h>
 
@@ -388,6 +390,15 @@ static enum err plan_new(const struct control_wish *wish, struct control_plan *p
     return pin_spec(wish->request->spec, NULL, spec, reason);
 }
 
+/* Those that do not fit the model are the operator's to mend: no run begins with them. */
+static enum err check_weights(const struct control_run *run, struct reason *reason)
+{
+    scoped(restore_free_scoped) struct restore *weights = NULL;
+    const char *path = run->stored.restore;
+    return path[0] == 0 ? ERR_OK
+                        : config_path_error(restore_open(path, &run->model, &weights, reason));
+}
+
 /* Somebody who resumes a run that is at its end usually wants to train on. */
 static enum err note_end(struct control_plan *plan)
 {
@@ -426,6 +437,8 @@ enum err control_run_plan(struct store *store, const struct control_wish *wish,
         TRY(plan_new(wish, &plan, &spec, reason));
     TRY(overlay(wish, (const char *)spec.data, &stored));
     TRY(control_run_new(&stored, &plan.run, reason));
+    if (!wish->request->resume)
+        TRY(check_weights(plan.run, reason));
     TRY(note_end(&plan));
     TRY(note_directory(wish, &plan));
     TRY(buf_append(&plan.notes, "", 1));

@@ -50,7 +50,9 @@ enum err control_run_ended(struct store *store, struct control_ended *ret_ended,
 
 /* The run that an operator asks for, not stored yet, or stored and now changed.
  * ERR_EXISTS: the directory has a run, and resume was not asked for. ERR_NOT_FOUND: nothing to
- * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. ERR_SEARCHING: ask again. */
+ * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. ERR_SEARCHING: ask again. Of a
+ * new run, restore_open()'s of the weights that it begins with: ERR_INVALID where a file or a tensor
+ * is missing. */
 struct control_wish {
     const struct start_run_request *request;
     const char *directory;

@@ -140,6 +140,27 @@ TEST_F(nodes_that_the_coordinator_chooses_have_a_program, plan)
     f->request.spec = "";
 }
 
+TEST_F(weights_that_do_not_fit_the_model_begin_no_run, plan)
+{
+    static const char header[] = "{\"net.0.weight\":{\"dtype\":\"F32\",\"shape\":[1],"
+                                 "\"data_offsets\":[0,4]}}";
+    const uint64_t length = strlen(header);
+    FILE *file = fopen(folder_path(&f->folder, "other.safetensors"), "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(&length, sizeof length, 1, file), 1);
+    assert_int_equal(fwrite(header, length + 1, 1, file), 1); /* the values: any four bytes */
+    assert_int_equal(fwrite("abc", 3, 1, file), 1);
+    fclose(file);
+    f->request.restore = folder_path(&f->folder, "other.safetensors");
+    assert_int_equal(plan(f), ERR_INVALID);
+    assert_non_null(strstr(f->reason.text, "other.safetensors: no tensor "));
+    f->request.restore = folder_path(&f->folder, "nowhere.safetensors");
+    assert_int_equal(plan(f), ERR_INVALID);
+    assert_non_null(strstr(f->reason.text, "nowhere.safetensors"));
+    f->request.restore = "";
+    assert_int_equal(plan(f), ERR_OK);
+}
+
 TEST_F(a_mesh_whose_values_no_message_holds_is_no_run, plan)
 {
     f->request.spec = "model: {kind: mlp, layers: [2, 600000, 3]}\ndata: {kind: spiral}\n"
