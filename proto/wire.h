@@ -839,6 +839,8 @@ struct status_reply {
     enum run_state state;
     bool stops; /* it will be over after a checkpoint */
     const char *reason;
+    const char *directory;   /* of the run, on the coordinator's machine; "": no run */
+    const char *coordinator; /* a server's name */
     uint64_t run, generation;
     uint64_t step, steps;
     double loss, accuracy;

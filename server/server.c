@@ -45,6 +45,7 @@
 #include "server/threads/link.h"
 #include "server/threads/shards.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -72,6 +73,7 @@ struct server {
     char name[65];
     char address[300]; /* advertised */
     char run_dir[600];
+    char folder[PATH_MAX];      /* that relative paths begin in */
     char failed_check[600];     /* the file that remembers one … */
     struct scene_memory memory; /* … for scene.h */
     uint64_t boot, term;        /* of this start; term 0: it is not the coordinator's */
@@ -255,6 +257,7 @@ static enum err open_office(struct server *server, struct reason *reason)
         .shards = server->shards,
         .name = server->name,
         .run_dir = server->run_dir,
+        .folder = server->folder,
         .heartbeat_ms = heartbeat_ms(settings),
         .lease_ms = settings->lease_ms,
         .stop_ms = settings->stop_ms,
@@ -573,6 +576,8 @@ static enum err start_server(struct server *server, struct reason *reason)
         snprintf(server->run_dir, sizeof server->run_dir, "%s", settings->run_dir);
     else
         snprintf(server->run_dir, sizeof server->run_dir, "%s/run", settings->dir);
+    if (getcwd(server->folder, sizeof server->folder) == NULL)
+        snprintf(server->folder, sizeof server->folder, "."); /* it was removed */
     TRY(open_all(server, reason));
     health_set(&server->service.health, true);
     log_info(&server->logger, "daemon serves", log_text("name", server->name),

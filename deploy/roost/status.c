@@ -199,6 +199,8 @@ static void print_tool(const struct status_reply *status, const struct run_facts
     json_member_text(&writer, "state", print_state(status->state));
     json_member_bool(&writer, "stops", status->stops);
     json_member_text(&writer, "reason", status->reason);
+    json_member_text(&writer, "directory", status->directory);
+    json_member_text(&writer, "coordinator", status->coordinator);
     json_member_uint(&writer, "run", status->run);
     json_member_uint(&writer, "generation", status->generation);
     json_member_uint(&writer, "step", status->step);
@@ -308,6 +310,8 @@ static void print_run(const struct status_reply *status, const struct run_facts 
     if (status->samples_here > 0 && !isnan(status->norm)) /* async has none of a step */
         printf("  norm %.3g", status->norm);
     printf("\n");
+    if (status->directory[0] != 0) /* an older daemon does not say it */
+        printf("directory %s on %s\n", status->directory, status->coordinator);
     if (status->has_validation)
         print_validation(status, facts);
     print_pace(status, facts);

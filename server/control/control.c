@@ -548,6 +548,8 @@ static struct replies_facts facts_of(const struct control *control, uint64_t now
         .ended = &control->ended,
         .connections = &control->connections,
         .costs = &control->costs,
+        .name = control->config.name,
+        .folder = control->config.folder,
         .local_link = control->local_link,
         .ends_s = control->certificate_ends_s,
         .log_error = control->record.err != ERR_OK ? control->record.reason.text : "",

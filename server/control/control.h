@@ -23,6 +23,7 @@ struct control_config {
     struct shards *shards; /* of this daemon: commands over the local link */
     const char *name;      /* of this daemon's server */
     const char *run_dir;   /* where the first run goes that names no directory */
+    const char *folder;    /* that relative ones begin in */
     uint32_t heartbeat_ms, lease_ms, stop_ms;
     uint32_t speculation_percent, speculation_ms_min;
     uint32_t certificate_members_max;

@@ -204,6 +204,7 @@ enum err control_run_ended(struct store *store, struct control_ended *ret_ended,
                                         .cut = past.cut.name,
                                         .samples = past.cut.counters.samples};
     snprintf(ret_ended->reason, sizeof ret_ended->reason, "%s", stored.reason);
+    snprintf(ret_ended->directory, sizeof ret_ended->directory, "%s", stored.directory);
     return ERR_OK;
 }
 

@@ -41,6 +41,7 @@ struct control_ended {
     uint64_t run; /* 0: there is none */
     enum run_state state;
     char reason[COORDINATOR_TEXT_BYTES];
+    char directory[WIRE_TEXT_BYTES_MAX + 1];
     uint64_t steps;
     struct cut_name cut; /* generation 0: none */
     uint64_t samples;    /* that led to it */

@@ -255,12 +255,31 @@ static struct coordinator_status status_now(const struct replies_facts *facts)
     return now;
 }
 
+/* Absolute: who asks is in another folder, or on another machine. */
+static enum err status_directory(const struct replies_facts *facts, struct arena *arena,
+                                 struct status_reply *reply)
+{
+    const char *directory =
+        facts->run != NULL ? facts->run->stored.directory : facts->ended->directory;
+    reply->directory = directory;
+    if (directory[0] == 0 || directory[0] == '/')
+        return ERR_OK;
+    size_t bytes = strlen(facts->folder) + strlen(directory) + 2;
+    char *absolute = arena_take(arena, bytes);
+    if (absolute == NULL)
+        return ERR_NOMEM;
+    snprintf(absolute, bytes, "%s/%s", facts->folder, directory);
+    reply->directory = absolute;
+    return ERR_OK;
+}
+
 static enum err status(const struct replies_facts *facts, struct call *call, struct buf *response)
 {
     const struct coordinator_status now = status_now(facts);
     struct status_reply reply = {
         .state = now.state,
         .reason = now.reason,
+        .coordinator = facts->name,
         .run = now.run,
         .generation = now.generation,
         .step = now.version,
@@ -292,6 +311,7 @@ static enum err status(const struct replies_facts *facts, struct call *call, str
         .costs = facts->costs->places,
     };
     status_traffic(facts, &reply);
+    TRY(status_directory(facts, &call->arena, &reply));
     TRY(status_members(facts, &call->arena, &reply));
     TRY(status_servers(facts, &call->arena, &reply));
     TRY(status_places(facts, &call->arena, &reply));

@@ -13,9 +13,10 @@ struct replies_facts {
     const struct control_ended *ended;
     const struct connections *connections;
     const struct costs *costs;
-    uint64_t local_link;   /* of the coordinator's own server, which has no connection … */
-    int64_t ends_s;        /* … and this daemon's certificate; 0: none */
-    const char *log_error; /* why the run's log is not written, and no checkpoint can be; "" */
+    const char *name, *folder; /* of this daemon; its working folder */
+    uint64_t local_link;       /* of the coordinator's own server, which has no connection … */
+    int64_t ends_s;            /* … and this daemon's certificate; 0: none */
+    const char *log_error;     /* why the run's log is not written, and no checkpoint can be; "" */
     uint64_t now_ms;
     double seconds;        /* of training in this start of the daemon */
     uint64_t samples_here; /* counted in them */

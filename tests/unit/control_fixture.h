@@ -163,6 +163,7 @@ static inline void open_office(struct control_fixture *f)
         .shards = &f->shards,
         .name = "here",
         .run_dir = folder_path(&f->folder, "run"),
+        .folder = "/the/daemon's",
         .heartbeat_ms = 2000,
         .lease_ms = LEASE_MS,
         .stop_ms = 1000,

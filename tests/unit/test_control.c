@@ -258,6 +258,7 @@ TEST_F(a_daemon_that_starts_after_the_end_says_how_the_run_ended, control, .trai
     assert_int_equal(now.state, RUN_FAILED);
     assert_string_equal(now.reason, "no luck");
     assert_int_equal(now.run, active.run);
+    assert_string_equal(now.directory, active.directory);
     assert_int_equal(now.steps, 10);
     assert_int_equal(now.cut.generation, f->shards.generation);
     assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
@@ -952,6 +953,22 @@ TEST_F(a_pause_leaves_the_run_to_the_next_start, control)
     }
     assert_true(control_paused(f->control));
     assert_true(store_has_active_run(f));
+}
+
+TEST_F(the_status_says_where_the_run_lies, control)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    assert_string_equal(status(f, &arena).directory, "");
+    assert_string_equal(status(f, &arena).coordinator, "here");
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(folder_path(&f->folder, ".")), 0); /* a relative one, of an operator */
+    struct call *call = run_call(f, spec, false);
+    call->start_run.directory = "relative";
+    enum err err = say(f, call);
+    assert_int_equal(chdir(before), 0);
+    assert_int_equal(err, ERR_OK);
+    assert_string_equal(status(f, &arena).directory, "/the/daemon's/relative");
 }
 
 TEST_F(the_status_line_counts_servers_workers_and_steps, control)
