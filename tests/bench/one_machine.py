@@ -1,6 +1,8 @@
 """The rival of tests/bench/one_machine: a training loop as one writes it in PyTorch, with nanoGPT's model.
 
-    one_machine.py gpt2|quickstart STEPS      prints the seconds and processor seconds of a step"""
+    one_machine.py LAYERS,HEADS,WIDTH,CONTEXT,VOCABULARY SAMPLES THREADS STEPS
+
+prints the seconds and processor seconds of a step of so many samples; THREADS 0: all cores."""
 import statistics
 import sys
 import time
@@ -10,14 +12,10 @@ import torch
 from nanogpt import Gpt
 
 
-# shape, samples of a step, threads: None is all cores
-CASES = {"gpt2": ((12, 12, 768, 64, 50257), 4, 1), "quickstart": ((2, 4, 128, 64, 256), 64, None)}
-
-
 def main():
-    shape, batch, threads = CASES[sys.argv[1]]
-    steps = int(sys.argv[2])
-    if threads is not None:
+    shape = [int(number) for number in sys.argv[1].split(",")]
+    batch, threads, steps = (int(word) for word in sys.argv[2:])
+    if threads > 0:
         torch.set_num_threads(threads)
     torch.manual_seed(1)
     model = Gpt(*shape)
