@@ -6,6 +6,7 @@
 #include "common/program/spec_file.h"
 #include "common/program/values.h"
 #include "common/scoped.h"
+#include "common/settings/options.h"
 #include "worker/stream.h"
 
 enum { PROGRAM_FILE_BYTES_MAX = 1 << 26 };
@@ -258,16 +259,32 @@ static enum err share_model(struct planned *planned)
     return ERR_OK;
 }
 
+/* On a CPU all computes in fp32. */
+static enum err open_kernels(const struct planned_options *options, struct planned *planned,
+                             struct reason *reason)
+{
+    const struct spec_train *train = &planned->spec.train;
+    bool cuda = options->backend == KERNELS_CUDA;
+    const struct kernels_options kernels = {
+        .backend = options->backend,
+        .compute = cuda ? (enum kernels_compute)train->compute : KERNELS_COMPUTE_FP32,
+        .gemm_core = train->gemm_core,
+        .gemm_threads = (int)train->threads,
+        .python_path = options_environment("PATH", NULL),
+    };
+    if (!kernels_new(&kernels, &planned->kernels, reason->text, sizeof reason->text))
+        return ERR_UNSUPPORTED;
+    kernels_use(planned->kernels);
+    return ERR_OK;
+}
+
 enum err planned_make(const struct planned_options *options, struct planned *planned,
                       struct reason *reason)
 {
     TRY(read_spec(options, planned, reason));
     TRY(judge_spec(options, planned, reason));
     TRY(make_program(options, planned, reason));
-    const struct kernels_options backend = {.gemm_core = planned->spec.train.gemm_core,
-                                            .gemm_threads = (int)planned->spec.train.threads};
-    if (!kernels_new(&backend, &planned->kernels, reason->text, sizeof reason->text))
-        return ERR_UNSUPPORTED;
+    TRY(open_kernels(options, planned, reason));
     TRY(share_model(planned));
     planned->plan = (struct plan){planned->kernels, &planned->shares[0], &planned->spec.train};
     return walk(options, planned);

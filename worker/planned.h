@@ -19,6 +19,7 @@ struct planned_options {
     double link_gbit;      /* a second; 0: values are there at once */
     struct residency residency;
     bool offload, uniform;
+    enum kernels_backend backend; /* whose memory is planned, and whose times are measured */
 };
 
 struct planned {

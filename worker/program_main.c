@@ -39,6 +39,13 @@ static enum schedule_kind parse_schedule(const char *value, const struct argp_st
     return SCHEDULE_COUNT;
 }
 
+static enum kernels_backend parse_backend(const char *value, const struct argp_state *state)
+{
+    if (strcmp(value, "cpu") != 0 && strcmp(value, "cuda") != 0)
+        argp_error(state, "backend %s is neither cpu nor cuda", value);
+    return strcmp(value, "cuda") == 0 ? KERNELS_CUDA : KERNELS_CPU;
+}
+
 static double parse_link(const char *value, const struct argp_state *state)
 {
     char *end;
@@ -83,6 +90,7 @@ static const struct argp_option option_rows[] = {
      "once",
      0},
     {"read", KEY_READ, "FILE.csv", 0, "check this program instead of a schedule's", 0},
+    {"backend", 'b', "cpu|cuda", 0, "what workers compute on: its memory and times (cpu)", 0},
     {"uniform", KEY_UNIFORM, NULL, 0,
      "every forward of a place takes 1, every backward 2, instead of what is measured here", 0},
     {"svg", KEY_SVG, "FILE.svg", 0, "draw it: places down, time across", 0},
@@ -165,6 +173,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_OFFLOAD:
         arguments->plan.offload = true;
+        return 0;
+    case 'b':
+        arguments->plan.backend = parse_backend(argument, state);
         return 0;
     case KEY_UNIFORM:
         arguments->plan.uniform = true;
