@@ -213,13 +213,6 @@ static void spring(const struct disk_file *file)
         faults_spring(world.sim, journal ? TRAP_LOG : TRAP_WRITE, file->machine);
 }
 
-static bool is_full(const struct sim *sim, uint32_t machine)
-{
-    uint64_t until_us =
-        machine < SIM_SERVERS_MAX ? sim->servers[machine].full_us : sim->faults.store_full_us;
-    return world.life != NULL && until_us > sim->now_us;
-}
-
 static ssize_t disk_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
 {
     (void)ops;
@@ -227,7 +220,7 @@ static ssize_t disk_write(const struct file_ops *ops, int fd, const void *data, 
     if (!goes_on(2, path_of(fd)))
         return (ssize_t)bytes;
     struct disk_file *file = opened(fd);
-    if (is_full(sim, file->machine)) {
+    if (world.life != NULL && faults_write(sim, file->machine)) {
         errno = ENOSPC;
         return -1;
     }

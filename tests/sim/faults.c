@@ -1,5 +1,7 @@
 #include "tests/sim/sim.h"
 
+#include <string.h>
+
 enum { MEETINGS_US = 20000000 /* so long after the last planned fault they may begin */ };
 
 void faults_plan(struct sim *sim)
@@ -297,6 +299,40 @@ static bool fill_disk(struct sim *sim)
     return true;
 }
 
+/* One of the next of a server's disk, or of the coordinator's: a file's, or a transaction's. It is
+ * counted when it comes. */
+static bool fill_write(struct sim *sim)
+{
+    bool coordinator = sim_below(sim, 2) == 0;
+    uint64_t machine = coordinator ? SIM_SERVERS_MAX : sim_below(sim, sim->scenario.servers);
+    uint64_t most = UINT64_C(1) << sim_below(sim, 6);
+    sim->faults.full_writes[machine] = (struct full_writes){
+        .well = (uint32_t)sim_below(sim, most), .full = 1 + (uint32_t)sim_below(sim, 3)};
+    return false;
+}
+
+bool faults_full(const struct sim *sim, uint32_t machine)
+{
+    const struct full_writes *writes = &sim->faults.full_writes[machine];
+    uint64_t until_us =
+        machine < SIM_SERVERS_MAX ? sim->servers[machine].full_us : sim->faults.store_full_us;
+    return until_us > sim->now_us || (writes->full > 0 && writes->well == 0);
+}
+
+bool faults_write(struct sim *sim, uint32_t machine)
+{
+    struct full_writes *writes = &sim->faults.full_writes[machine];
+    bool full = faults_full(sim, machine);
+    if (writes->well > 0) {
+        writes->well--;
+    } else if (writes->full > 0) {
+        writes->full--;
+        sim_trace(sim, "a write of machine %u finds no room", machine);
+        sim_fault(sim, FAULT_FULL_WRITE);
+    }
+    return full;
+}
+
 /* One of the next of a server's disk, or of the coordinator's. */
 static bool break_sync(struct sim *sim)
 {
@@ -559,6 +595,8 @@ static bool inject(struct sim *sim, enum fault_kind kind)
         return cut_pair(sim);
     case FAULT_DISK_FULL:
         return fill_disk(sim);
+    case FAULT_FULL_WRITE:
+        return fill_write(sim);
     case FAULT_SYNC_FAILS:
         return break_sync(sim);
     case FAULT_DAMAGE_CUT:
@@ -641,6 +679,7 @@ void faults_end(struct sim *sim)
     sim->calm_us = sim->now_us;
     sim->faults.trap = TRAP_NONE;
     sim->twin.here = false;
+    memset(sim->faults.full_writes, 0, sizeof sim->faults.full_writes);
     for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
         sim->servers[i].loses_command = false;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++) {

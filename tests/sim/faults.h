@@ -37,6 +37,11 @@ struct partition {
     uint64_t until_us;
 };
 
+/* Of the next writes so many find room, and then so many none. */
+struct full_writes {
+    uint32_t well, full;
+};
+
 struct faults {
     enum trap trap;
     uint32_t partition_count;
@@ -47,11 +52,17 @@ struct faults {
                                find it full */
     /* By machine, the coordinator's last: the how-manieth sync from now on fails; 0: none. */
     uint32_t sync_fails[SIM_SERVERS_MAX + 1];
+    struct full_writes full_writes[SIM_SERVERS_MAX + 1]; /* by machine as well */
 };
 
 void faults_plan(struct sim *sim);
 void faults_inject(struct sim *sim, enum fault_kind kind);
 void faults_end(struct sim *sim); /* all processes are well again */
+
+/* The next write of that machine, or to the store, finds no room. */
+bool faults_full(const struct sim *sim, uint32_t machine);
+/* This one does. */
+bool faults_write(struct sim *sim, uint32_t machine);
 
 /* The trap's moment has come, for the worker, server or coordinator of that index. */
 void faults_spring(struct sim *sim, enum trap trap, uint32_t index);

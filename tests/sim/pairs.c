@@ -83,9 +83,9 @@ static uint32_t states_now(struct sim *sim)
     uint32_t states =
         bit(STATE_ABSENT, coordinator->core == NULL) |
         bit(STATE_TWO, sim->coordinators[0].core != NULL && sim->coordinators[1].core != NULL) |
-        bit(STATE_FULL, sim->faults.store_full_us > sim->now_us);
+        bit(STATE_FULL, faults_full(sim, DISK_COORDINATORS));
     for (uint32_t i = 0; i < SIM_SERVERS_MAX; i++)
-        states |= bit(STATE_FULL, sim->servers[i].full_us > sim->now_us) |
+        states |= bit(STATE_FULL, faults_full(sim, i)) |
                   bit(STATE_LEAVE, sim->servers[i].up && sim_coordinator_let_go(sim, i));
     return coordinator->core == NULL ? states : states | states_of_run(sim, coordinator);
 }

@@ -43,6 +43,7 @@ enum {
     X(CLOG_ALL, "clogs of all streams, released in random order")                                  \
     X(PARTITION, "one-way and other partitions")                                                   \
     X(DISK_FULL, "disks full for a while")                                                         \
+    X(FULL_WRITE, "single writes that found a full disk")                                          \
     X(SYNC_FAILS, "syncs that failed")                                                             \
     X(STORE_GONE, "stores gone for a while")                                                       \
     X(CRASH_SERVER, "servers crashed")                                                             \

@@ -55,7 +55,7 @@ static enum err begin(struct reason *reason)
 
 static enum err has_room(struct reason *reason)
 {
-    return world.sim->faults.store_full_us > world.sim->now_us
+    return faults_write(world.sim, DISK_COORDINATORS)
                ? reason_set(reason, ERR_NO_SPACE, "the store's disk is full")
                : ERR_OK;
 }
