@@ -2,12 +2,15 @@
  *     long_log make DIR STEPS     rows of that many steps, written as a coordinator does
  *     long_log skip DIR STEPS     the same, but all closed segments are holes with a footer at their
  *                                 end: what 100 million steps come to without 37 GB of rows
+ *     long_log cut DIR VERSION    the newest cut of the run there once more, as that of VERSION, so that
+ *                                 a coordinator goes on from such a log; of one server
  *     long_log open DIR VERSION   opens it as a coordinator that goes on at VERSION, and prints the
  *                                 seconds and the memory that this takes
  *     long_log rewind DIR VERSION goes back, and prints the same
  *     long_log times DIR STEP     where the time of the steps from STEP on went, as `roost up` asks at
  *                                 its end, and prints the same */
 #include "common/file.h"
+#include "common/files/checkpoint.h"
 #include "common/files/step_log.h"
 #include "common/files/step_log_format.h"
 #include "common/scoped.h"
@@ -137,6 +140,37 @@ static void skip(const char *directory, uint64_t steps)
     step_log_release(&log);
 }
 
+static void copy_chunks(const struct checkpoint *from, struct checkpoint_writer *to)
+{
+    struct checkpoint_chunk chunk;
+    struct reason reason = {{0}};
+    enum err err = checkpoint_read(from, 0, &chunk, &reason);
+    for (uint32_t i = 0; err == ERR_OK; err = checkpoint_read(from, ++i, &chunk, &reason))
+        must(checkpoint_writer_add(to, i, chunk.n, chunk.values, chunk.values + chunk.n, &reason),
+             &reason);
+    if (err != ERR_NOT_FOUND)
+        must(err, &reason);
+}
+
+static void cut(const char *directory, uint64_t version)
+{
+    char cuts[STEP_LOG_PATH_BYTES];
+    struct reason reason = {{0}};
+    scoped(checkpoint_free_scoped) struct checkpoint *from = NULL;
+    scoped(checkpoint_writer_free_scoped) struct checkpoint_writer *to = NULL;
+    snprintf(cuts, sizeof cuts, "%s/checkpoints", directory);
+    must(checkpoint_open_any(directory, &from, &reason), &reason);
+    struct checkpoint_record record = *checkpoint_about(from);
+    record.name.version = record.counters.applied = version;
+    record.counters.samples = version * SLOTS * SLOT_SAMPLES;
+    must(checkpoint_writer_new(&file_ops_real, cuts, record.name, 0, checkpoint_arrays(from), &to,
+                               &reason),
+         &reason);
+    copy_chunks(from, to);
+    must(checkpoint_writer_finish(to, &record.manifests[0], &reason), &reason);
+    must(checkpoint_record(&file_ops_real, cuts, &record, &reason), &reason);
+}
+
 static void print_cost(const char *what, uint64_t begin_ns)
 {
     struct rusage usage;
@@ -173,7 +207,7 @@ static void open_or_rewind(const char *directory, uint64_t version, bool rewinds
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        fprintf(stderr, "usage: long_log make|skip|open|rewind|times DIR NUMBER\n");
+        fprintf(stderr, "usage: long_log make|skip|cut|open|rewind|times DIR NUMBER\n");
         return 2;
     }
     uint64_t number = strtoull(argv[3], NULL, 10);
@@ -181,6 +215,8 @@ int main(int argc, char **argv)
         make(argv[2], number);
     else if (strcmp(argv[1], "skip") == 0)
         skip(argv[2], number);
+    else if (strcmp(argv[1], "cut") == 0)
+        cut(argv[2], number);
     else if (strcmp(argv[1], "times") == 0)
         times(argv[2], number);
     else
