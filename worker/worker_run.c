@@ -6,6 +6,7 @@
 #include "common/scoped.h"
 #include "common/settings/options.h"
 #include "common/shared/shared_pool.h"
+#include "common/time.h"
 #include "worker/filling.h"
 #include "worker/fingerprint.h"
 #include "worker/plan.h"
@@ -156,6 +157,15 @@ static void choose_devices(struct worker_run *run, const struct worker_run_optio
                     log_text("next", "go on; a worker for each device uses all"));
 }
 
+static enum err probe_numerics(struct worker_run *run, const struct fingerprint_options *options,
+                               const struct logger *logger, struct reason *reason)
+{
+    uint64_t begin_ns = time_now_ns();
+    TRY(fingerprint_probe(options, &run->fingerprint, reason));
+    log_info(logger, "numerics probed", log_uint("ms", (time_now_ns() - begin_ns) / 1000000));
+    return ERR_OK;
+}
+
 /* The other devices, which compute what the first one does. */
 static enum err open_others(struct worker_run *run, const struct worker_run_options *options,
                             struct fingerprint_options probe, struct reason *reason)
@@ -271,7 +281,7 @@ static enum err open_all(const struct describe_reply *description,
                                               .model = &run->model,
                                               .train = &run->spec.train,
                                               .held_out = description->validation_samples};
-    TRY(fingerprint_probe(&probe, &run->fingerprint, reason));
+    TRY(probe_numerics(run, &probe, options->logger, reason));
     choose_devices(run, options);
     run->lock = options->lock;
     TRY(open_others(run, options, probe, reason));
