@@ -2,7 +2,8 @@
  *
  *   bench_apply [ROUNDS [MEBIBYTES]]
  *
- * Arrays of MEBIBYTES each (default: 4 times the last-level cache), in chunks of 131,072 weights.
+ * Arrays of MEBIBYTES each (default: 4 times the last-level cache; at most 1,000), in chunks of
+ * 131,072 weights.
  * apply   AdamW with bf16 publish, as shard_work() does it after a commit: reads weights, m, v and
  *         the sum, writes weights, m, v and the published copy, 30 bytes a weight. Limit: a loop
  *         over as many arrays that does one addition for each.
@@ -21,6 +22,7 @@
 #include <string.h>
 
 enum { CHUNK = MODEL_CHUNK_WEIGHTS_MAX, ROUNDS_MAX = 101, SLICE_BYTES = 50001, SLOTS = 4 };
+enum { CHUNKS_MAX = 2000 /* a cut's writer is lent no more at once */ };
 
 /* ---- the limits: 16 floats at a time, as wide as the compiler's target allows ---- */
 
@@ -265,6 +267,8 @@ int main(int argc, char **argv)
     unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 7;
     size_t bytes = argc > 2 ? (size_t)atoi(argv[2]) << 20 : 4 * cache_bytes();
     uint32_t chunk_count = (uint32_t)(bytes / (CHUNK * sizeof(float)));
+    if (chunk_count > CHUNKS_MAX)
+        chunk_count = CHUNKS_MAX;
     if (rounds < 1 || rounds > ROUNDS_MAX || chunk_count == 0) {
         fprintf(stderr, "usage: bench_apply [ROUNDS [MEBIBYTES]]\n");
         return 2;
