@@ -4,6 +4,8 @@
 
 enum { FRAGMENT_BYTES = 2 << 20 };
 
+static _Atomic uint64_t numbers; /* of the process's answers */
+
 size_t fragments_bytes(size_t value_bytes)
 {
     size_t least = (value_bytes + WIRE_FRAGMENTS_MAX - 1) / WIRE_FRAGMENTS_MAX;
@@ -11,6 +13,7 @@ size_t fragments_bytes(size_t value_bytes)
 }
 
 struct fragments {
+    uint64_t number;
     struct from_peer have; /* the first message; its payload_bytes are those of all that came */
     uint64_t rest;
     size_t slices; /* of all messages */
@@ -18,14 +21,22 @@ struct fragments {
     struct fragment list[WIRE_FRAGMENTS_MAX];
 };
 
+uint64_t fragments_id(const struct fragments *fragments)
+{
+    return fragments->have.have.id;
+}
+
 uint32_t fragments_behind(const struct fragments *fragments, uint64_t id, size_t bytes,
-                          uint32_t from, struct fragment ret_list[static WIRE_FRAGMENTS_MAX])
+                          struct fragments_had *had,
+                          struct fragment ret_list[static WIRE_FRAGMENTS_MAX])
 {
     uint32_t count = 0;
     if (fragments == NULL || fragments->have.have.id != id ||
         fragments->have.payload_bytes + fragments->rest != bytes)
         return 0;
-    for (uint32_t i = from; i < fragments->count; i++) {
+    if (had->number != fragments->number)
+        *had = (struct fragments_had){.number = fragments->number};
+    for (uint32_t i = had->count; i < fragments->count; i++) {
         ret_list[count] = fragments->list[i];
         rpc_message_ref(ret_list[count++].message);
     }
@@ -52,6 +63,11 @@ static void whole_free(struct rpc_message *message)
     struct whole *whole = (struct whole *)message; /* its first member */
     fragments_free(whole->fragments);
     free(whole);
+}
+
+uint64_t fragments_number(const struct rpc_message *value)
+{
+    return value->released == whole_free ? ((const struct whole *)value)->fragments->number : 0;
 }
 
 /* The slices of the payload. */
@@ -96,6 +112,7 @@ static enum err begin(const struct from_peer *have, struct fragments **ret_fragm
     struct fragments *fragments = calloc(1, sizeof *fragments);
     if (fragments == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory for a value");
+    fragments->number = atomic_fetch_add(&numbers, 1) + 1;
     fragments->have = *have;
     fragments->have.have.rest = 0;
     fragments->have.payload_offset = fragments->have.payload_bytes = 0;

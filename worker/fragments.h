@@ -26,10 +26,22 @@ struct fragment {
 enum err fragments_gather(struct fragments **fragments, const struct from_peer *came,
                           struct rpc_message *message, struct from_peer *ret_answer,
                           struct rpc_message **ret_message, struct reason *reason) MUST_USE;
-/* Of the value of that want, if it has so many bytes: what has come behind the first `from` messages,
- * each with a reference. Returns how many these are. */
+uint64_t fragments_id(const struct fragments *fragments); /* of the want */
+
+/* What somebody has of a value: its first messages. The same want may be answered more than once, also
+ * over one stream; each answer has a number of its own in this process. */
+struct fragments_had {
+    uint64_t number; /* of the answer; 0: nothing of any */
+    uint32_t count;
+    size_t bytes; /* which those messages have */
+};
+/* Of the value of that want, if it has so many bytes: what has come behind what was had of this answer,
+ * each with a reference. *had is nothing of it, if it was of another one. Returns how many there are. */
 uint32_t fragments_behind(const struct fragments *fragments, uint64_t id, size_t bytes,
-                          uint32_t from, struct fragment ret_list[static WIRE_FRAGMENTS_MAX]);
+                          struct fragments_had *had,
+                          struct fragment ret_list[static WIRE_FRAGMENTS_MAX]);
+/* Of a value as fragments_gather() gave it; 0: it came in one message. */
+uint64_t fragments_number(const struct rpc_message *value);
 void fragments_free(struct fragments *fragments); /* NULL is fine */
 
 #endif

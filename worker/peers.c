@@ -335,14 +335,6 @@ static const uint8_t *piece_of(const struct wants_value *value)
                                                          : NULL;
 }
 
-static uint64_t digest_value(struct peers_lane *lane, const struct value_name *name,
-                             struct slice bytes)
-{
-    digest_name(lane, name);
-    digest_fast_add(&lane->digest, bytes);
-    return digest_fast_finish(&lane->digest);
-}
-
 /* Copies the message's bytes behind the first `skip`, and returns how many these are. */
 static size_t copy_message(struct peers_lane *lane, const struct rpc_message *message, size_t skip,
                            uint8_t *ret_bytes)
@@ -367,24 +359,33 @@ struct destination {
     const void **ret_lent;
 };
 
-/* What was copied is of no use. */
-static void forget_copied(struct peers_lane *lane, struct copied *copied)
+static void drop_digest(struct peers_lane *lane)
 {
-    if (copied->count > 0)
+    if (lane->digests)
         ignore(digest_fast_finish(&lane->digest)); /* the next one begins anew */
-    *copied = (struct copied){0};
+    lane->digests = false;
 }
 
-/* Copies what has come of the value meanwhile. */
-static void copy_arrived(struct peers_lane *lane, const struct value_name *name,
-                         const struct arrival *arrival, uint8_t *ret_bytes, struct copied *copied)
+static void begin_digest(struct peers_lane *lane, const struct value_name *name)
 {
-    if (!peers_continues(copied, &arrival->value)) {
-        forget_copied(lane, copied);
-        digest_name(lane, name);
-        copied->stream = arrival->value.stream;
-        copied->id = arrival->value.id;
-    }
+    drop_digest(lane); /* of an answer whose end did not come */
+    digest_name(lane, name);
+    lane->digests = true;
+}
+
+static uint64_t end_digest(struct peers_lane *lane)
+{
+    lane->digests = false;
+    return digest_fast_finish(&lane->digest);
+}
+
+/* Copies what has come of the value behind what was copied of this answer. */
+static void copy_arrived(struct peers_lane *lane, const struct value_name *name,
+                         const struct arrival *arrival, uint8_t *ret_bytes,
+                         struct fragments_had *copied)
+{
+    if (copied->count == 0)
+        begin_digest(lane, name);
     for (uint32_t i = 0; i < arrival->count; i++) {
         const struct fragment *fragment = &arrival->fragments[i];
         copied->bytes +=
@@ -397,36 +398,40 @@ static void copy_arrived(struct peers_lane *lane, const struct value_name *name,
 /* Copies what is still to be copied of the value, the message's last bytes. */
 static uint64_t copy_value(struct peers_lane *lane, const struct value_name *name,
                            const struct wants_value *value, uint8_t *ret_bytes,
-                           struct copied *copied)
+                           struct fragments_had *copied)
 {
     const struct rpc_message *message = value->value;
-    if (!peers_continues(copied, value)) {
-        forget_copied(lane, copied);
-        digest_name(lane, name);
+    if (copied->count == 0 || copied->number != fragments_number(message)) {
+        begin_digest(lane, name);
+        *copied = (struct fragments_had){0};
     }
     ignore(copy_message(lane, message, message->bytes - value->bytes + copied->bytes,
                         ret_bytes + copied->bytes)); /* to the value's end */
-    *copied = (struct copied){0};
-    return digest_fast_finish(&lane->digest);
+    *copied = (struct fragments_had){0};
+    return end_digest(lane);
 }
 
 static uint64_t bring_value(struct peers_lane *lane, const struct value_name *name,
                             const struct wants_value *value, const struct destination *to,
-                            struct copied *copied)
+                            struct fragments_had *copied)
 {
     const uint8_t *piece = to->ret_lent != NULL ? piece_of(value) : NULL;
-    if (piece == NULL)
+    if (piece == NULL) {
+        if (to->ret_lent != NULL)
+            *to->ret_lent = to->bytes; /* one that was refused may have lain elsewhere */
         return copy_value(lane, name, value, to->bytes, copied);
-    forget_copied(lane, copied);
+    }
     lane->lent = rpc_message_ref(value->value);
     *to->ret_lent = piece;
-    return digest_value(lane, name, (struct slice){piece, value->bytes});
+    begin_digest(lane, name);
+    digest_fast_add(&lane->digest, (struct slice){piece, value->bytes});
+    return end_digest(lane);
 }
 
 /* Whether the bytes are the value; BEHIND: it is waited for once more. */
 static enum err take_value(struct peers_lane *lane, const struct ticket *ticket,
                            const struct value_name *name, const struct wants_value *value,
-                           const struct destination *to, struct copied *copied)
+                           const struct destination *to, struct fragments_had *copied)
 {
     struct peers *peers = lane->peers;
     uint64_t digest = bring_value(lane, name, value, to, copied), bytes = value->bytes;
@@ -451,7 +456,7 @@ static enum err take_named(struct peers_lane *lane, const struct ticket *ticket,
                            size_t count)
 {
     struct peers *peers = lane->peers;
-    struct copied copied = {0};
+    struct fragments_had copied = {0};
     end_lent(lane);
     atomic_store(&lane->blamed, 0);
     thread_lock(&peers->mutex);
@@ -471,7 +476,7 @@ static enum err take_named(struct peers_lane *lane, const struct ticket *ticket,
             err = ERR_BEHIND;
         }
     } while (err == ERR_BEHIND);
-    forget_copied(lane, &copied);
+    drop_digest(lane);
     return err;
 }
 

@@ -45,11 +45,10 @@ static bool take_answer_locked(const struct origin *origin, const struct from_pe
     return kept;
 }
 
-/* A part of a value: the deadline is for an answer, not for the value. */
 static void note_part_locked(const struct origin *origin)
 {
     uint64_t now_ms = peers_now_ms();
-    wants_heard(origin->lane->wants, now_ms, origin->member);
+    wants_part(origin->lane->wants, now_ms, origin->number, fragments_id(origin->fragments));
     note_heard(origin, now_ms);
 }
 
@@ -287,20 +286,20 @@ void peers_reach(struct peers_lane *lane)
 
 /* What has come of the value behind what was copied. */
 static uint32_t find_more_locked(const struct peers_lane *lane, size_t bytes,
-                                 const struct copied *copied, struct arrival *arrival)
+                                 struct fragments_had *copied, struct arrival *arrival)
 {
     const struct wants_value *value = &arrival->value;
-    uint32_t from = peers_continues(copied, value) ? copied->count : 0;
     for (struct origin *origin = lane->origins; origin != NULL; origin = origin->next)
         if (origin->number == value->stream)
-            return fragments_behind(origin->fragments, value->id, bytes, from, arrival->fragments);
+            return fragments_behind(origin->fragments, value->id, bytes, copied,
+                                    arrival->fragments);
     return 0;
 }
 
 /* What there is to do, or the value. BEHIND: `ret_effect` is to be carried out; TOO_EARLY: nothing,
  * and the value is not there. */
 static enum err look_locked(struct peers_lane *lane, const struct value_name *name, size_t bytes,
-                            const struct copied *copied, struct arrival *ret_arrival,
+                            struct fragments_had *copied, struct arrival *ret_arrival,
                             struct wants_effect *ret_effect)
 {
     uint64_t member = 0;
@@ -325,7 +324,7 @@ static void wait_locked(struct peers_lane *lane)
 }
 
 enum err peers_ask_wait(struct peers_lane *lane, const struct value_name *name, size_t bytes,
-                        const struct copied *copied, struct arrival *ret_arrival)
+                        struct fragments_had *copied, struct arrival *ret_arrival)
 {
     const struct peers_options *options = &lane->peers->options;
     for (bool may_wait = options->waits == NULL;;) {

@@ -46,6 +46,7 @@ struct peers_lane {
     _Atomic uint64_t taken_bytes, kept_bytes, blamed;
 
     struct digest_fast digest; /* this and the rest: the thread's */
+    bool digests;              /* of a value whose end has not come */
     struct boundary_sums sums;
     struct rpc_message *lent; /* of peers_lend_part() */
     struct connection *connections;
@@ -82,13 +83,6 @@ void peers_serve_answers(struct peers *peers);
 
 /* ---- peers_ask.c; the lane's thread ---- */
 
-/* What the lane's thread has of a value: so many fragments that came as the answer to that want. */
-struct copied {
-    uint64_t stream, id;
-    uint32_t count;
-    size_t bytes;
-};
-
 /* What has come: the value, or some of its messages. */
 struct arrival {
     struct wants_value value;
@@ -96,14 +90,10 @@ struct arrival {
     struct fragment fragments[WIRE_FRAGMENTS_MAX]; /* references */
 };
 
-static inline bool peers_continues(const struct copied *copied, const struct wants_value *value)
-{
-    return copied->count > 0 && copied->stream == value->stream && copied->id == value->id;
-}
-
-/* Waits for the value, of `bytes`, or for more of it than was copied. */
+/* Waits for the value, of `bytes`, or for more of it than was copied. *copied is nothing of it, when
+ * it comes anew. */
 enum err peers_ask_wait(struct peers_lane *lane, const struct value_name *name, size_t bytes,
-                        const struct copied *copied, struct arrival *ret_arrival) MUST_USE;
+                        struct fragments_had *copied, struct arrival *ret_arrival) MUST_USE;
 /* Ends all streams, and waits for that. */
 void peers_ask_end(struct peers_lane *lane);
 

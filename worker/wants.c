@@ -19,7 +19,8 @@ struct link {
 struct wanted {
     uint64_t id; /* 0: the row is free */
     struct value_name name;
-    size_t bytes;      /* 0: not known yet */
+    bool sized; /* the next one is known */
+    size_t bytes;
     uint64_t stream;   /* it was asked there; 0: it is to be asked */
     uint64_t asked_ms; /* when that was, the last time */
     uint64_t retry_ms; /* not to be asked before then */
@@ -311,7 +312,7 @@ static void wrong_value(struct wants *wants, struct wanted *wanted, enum err err
 
 static void judge_size(struct wants *wants, struct wanted *wanted)
 {
-    if (wanted->value != NULL && wanted->bytes != 0 && wanted->as_sent.bytes != wanted->bytes)
+    if (wanted->value != NULL && wanted->sized && wanted->as_sent.bytes != wanted->bytes)
         wrong_value(wants, wanted, ERR_MALFORMED);
 }
 
@@ -342,6 +343,7 @@ void wants_expect(struct wants *wants, const struct value_name *name, size_t byt
     if (used == WANTS_MAX || all_bytes > WIRE_VALUE_BYTES_MAX || !find_giver(wants, name, &giver))
         return;
     struct wanted *wanted = add(wants, name); /* there is room */
+    wanted->sized = true;
     wanted->bytes = bytes;
     judge_size(wants, wanted);
 }
@@ -357,6 +359,7 @@ enum err wants_begin(struct wants *wants, uint64_t now_ms, const struct value_na
     if (wanted == NULL)
         return ERR_BUSY;
     wants->awaited = wanted;
+    wanted->sized = true;
     wanted->bytes = bytes;
     judge_size(wants, wanted);
     struct link *link = link_of(wants, wanted);
@@ -605,6 +608,16 @@ bool wants_have(struct wants *wants, uint64_t now_ms, uint64_t number, const str
                                            .member = link->peer.member};
     judge_size(wants, wanted); /* which may release it */
     return true;
+}
+
+void wants_part(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t id)
+{
+    struct link *link = link_of_stream(wants, number);
+    struct wanted *wanted = link != NULL ? wanted_there(wants, number, id) : NULL;
+    if (link != NULL)
+        heard(link, now_ms);
+    if (wanted != NULL)
+        wanted->asked_ms = now_ms;
 }
 
 void wants_parked(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t id)

@@ -57,7 +57,8 @@ struct stream {
     uint32_t link;
     uint32_t unanswered_count, unanswered_capacity;
     struct unanswered *unanswered;
-    struct answered answered; /* between workers (watch_places.c) */
+    struct answered answered; /* between workers (watch_places.c), as is the next */
+    uint64_t rest;            /* bytes of the value that comes, which follow */
     /* What workers have sent over it (watch.c). */
     uint32_t awaited_count, awaited_capacity;
     struct awaited *awaited;

@@ -153,6 +153,7 @@ struct sim {
     uint64_t calm_us;                /* … since then */
     bool over;                       /* the run is */
     bool spoilt;                     /* a push was computed wrongly */
+    bool damaged;                    /* a value between workers was, on its way */
     bool convicted[SIM_WORKERS_MAX]; /* a coordinator in office said so */
     /* Once a worker does not push what it completes: this server takes nothing of that. */
     struct lie {

@@ -305,14 +305,14 @@ bool __wrap_outbox_next(struct outbox_asker *asker, struct outbox_answer *ret_an
     return any;
 }
 
-enum { FRAGMENT_BYTES = 3 /* of the 8 and 24 that values have */ };
-
 REAL(size_t, fragments_bytes, size_t value_bytes);
 
-/* In every second seed values come in several messages. */
+/* In every second seed values, of 8 or 24 bytes, come in several messages, each time in others. */
 size_t __wrap_fragments_bytes(size_t value_bytes)
 {
-    return world.sim->scenario.seed % 2 == 0 ? FRAGMENT_BYTES : __real_fragments_bytes(value_bytes);
+    return world.sim->scenario.seed % 2 == 0 && value_bytes > 0
+               ? 1 + sim_below(world.sim, value_bytes)
+               : __real_fragments_bytes(value_bytes);
 }
 
 /* ---- notices ---- */
@@ -370,6 +370,28 @@ uint64_t watch_peer_member(const struct sim *sim, uint32_t opener, uint32_t work
     return agent != NULL && agent->member.member == reached ? reached : 0;
 }
 
+/* A value's messages follow each other. */
+static void check_follows(struct sim *sim, struct stream *stream, const struct from_peer *message)
+{
+    bool begins = message->kind == FROM_PEER_HAVE;
+    if (!begins && message->kind != FROM_PEER_FRAGMENT)
+        return;
+    if (begins != (stream->rest == 0))
+        sim_violated(sim, 23, "w%u gets a message of a value between those of another one",
+                     stream->worker);
+    stream->rest = begins ? message->have.rest : message->fragment.rest;
+}
+
+REAL(enum err, wants_judge, struct wants *wants, const struct value_name *name, bool right);
+
+/* Who answers sends what has its digest, and who asks puts it together as it was. */
+enum err __wrap_wants_judge(struct wants *wants, const struct value_name *name, bool right)
+{
+    if (!right && !world.sim->damaged)
+        sim_violated(world.sim, 23, "a worker refuses a value that nobody damaged");
+    return __real_wants_judge(wants, name, right);
+}
+
 void watch_peer_answered(struct sim *sim, struct stream *stream, const struct message *message)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = WIRE_CONTROL_BYTES_MAX};
@@ -378,6 +400,7 @@ void watch_peer_answered(struct sim *sim, struct stream *stream, const struct me
     struct from_peer from;
     check(wire_decode_from_peer(slices, message_slices(message, slices), &arena, &from, NULL) ==
           ERR_OK);
+    check_follows(sim, stream, &from);
     if (from.kind != FROM_PEER_GONE)
         stream->answered = (struct answered){sim->now_us, process->clock_us, process->stops};
 }

@@ -98,19 +98,45 @@ TEST_F(other_answers_pass_between, fragments)
 TEST_F(what_has_come_is_told, fragments)
 {
     struct fragment list[WIRE_FRAGMENTS_MAX];
-    assert_int_equal(fragments_behind(NULL, ID, 13, 0, list), 0);
+    struct fragments_had had = {0};
+    assert_int_equal(fragments_behind(NULL, ID, 13, &had, list), 0);
     assert_int_equal(have(f, "one ", 9), ERR_OK);
+    assert_int_equal(fragments_id(f->fragments), ID);
     assert_int_equal(fragment(f, "two ", 5), ERR_OK);
-    assert_int_equal(fragments_behind(f->fragments, ID, 13, 0, list), 2);
+    assert_int_equal(fragments_behind(f->fragments, ID, 13, &had, list), 2);
     rpc_message_unref(list[0].message);
     rpc_message_unref(list[1].message);
-    assert_int_equal(fragments_behind(f->fragments, ID, 13, 1, list), 1);
+    had.count = 1;
+    assert_int_equal(fragments_behind(f->fragments, ID, 13, &had, list), 1);
     assert_int_equal(list[0].message->bytes - list[0].offset, 4);
     assert_memory_equal(list[0].message->slices[0].data + list[0].offset, "two ", 4);
     rpc_message_unref(list[0].message);
-    assert_int_equal(fragments_behind(f->fragments, ID, 13, 2, list), 0);
-    assert_int_equal(fragments_behind(f->fragments, ID + 1, 13, 0, list), 0);
-    assert_int_equal(fragments_behind(f->fragments, ID, 12, 0, list), 0); /* no room for it */
+    had.count = 2;
+    assert_int_equal(fragments_behind(f->fragments, ID, 13, &had, list), 0);
+    assert_int_equal(fragments_behind(f->fragments, ID + 1, 13, &had, list), 0);
+    assert_int_equal(fragments_behind(f->fragments, ID, 12, &had, list), 0); /* no room for it */
+    assert_int_equal(fragment(f, "three", 0), ERR_OK);
+    assert_int_equal(fragments_number(f->message), had.number);
+}
+
+/* A want is answered once more, over the same stream: nothing of the first answer counts. */
+TEST_F(another_answer_begins_at_its_beginning, fragments)
+{
+    struct fragment list[WIRE_FRAGMENTS_MAX];
+    struct fragments_had had = {0};
+    assert_int_equal(have(f, "one two thre", 1), ERR_OK);
+    assert_int_equal(fragments_behind(f->fragments, ID, 13, &had, list), 1);
+    rpc_message_unref(list[0].message);
+    had.count = 1;
+    had.bytes = 12;
+    assert_int_equal(fragment(f, "e", 0), ERR_OK);
+    assert_int_equal(have(f, "o", 12), ERR_OK);
+    assert_int_equal(fragment(f, "ne two thre", 1), ERR_OK);
+    assert_int_equal(fragments_behind(f->fragments, ID, 13, &had, list), 2);
+    assert_int_equal(had.bytes, 0);
+    assert_int_equal(had.count, 0);
+    rpc_message_unref(list[0].message);
+    rpc_message_unref(list[1].message);
 }
 
 TEST_F(a_fragment_of_no_value_is_refused, fragments)

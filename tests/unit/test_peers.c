@@ -550,18 +550,26 @@ static void send_zeros(struct rpc_stream *stream, struct from_peer message, size
     counted_unref(value);
 }
 
+/* Whether it is a want. */
+static bool read_want(struct rpc_message *take_message, struct to_peer *ret_want)
+{
+    uint8_t bytes[256];
+    struct arena arena = {.bytes_max = 1 << 16};
+    const struct slice asked = {bytes, take_message->bytes};
+    assert_true(asked.bytes <= sizeof bytes);
+    rpc_message_copy(take_message, 0, asked.bytes, bytes);
+    rpc_message_unref(take_message);
+    enum err err = wire_decode_to_peer(asked, &arena, ret_want, NULL);
+    arena_release(&arena);
+    return err == ERR_OK && ret_want->kind == TO_PEER_WANT;
+}
+
 /* Answers each want with so many zeros, in two messages, under the digest 1. */
 static void liar_message(void *owner, struct rpc_stream *stream, struct rpc_message *message)
 {
     const size_t *bytes = owner;
-    uint8_t asked[256];
-    struct arena arena = {.bytes_max = 1 << 16};
     struct to_peer want;
-    assert_true(message->bytes <= sizeof asked);
-    rpc_message_copy(message, 0, message->bytes, asked);
-    struct slice slice = {asked, message->bytes};
-    rpc_message_unref(message);
-    if (wire_decode_to_peer(slice, &arena, &want, NULL) == ERR_OK && want.kind == TO_PEER_WANT) {
+    if (read_want(message, &want)) {
         const struct from_peer fragment = {.kind = FROM_PEER_FRAGMENT};
         send_zeros(
             stream,
@@ -569,7 +577,6 @@ static void liar_message(void *owner, struct rpc_stream *stream, struct rpc_mess
             *bytes - *bytes / 2);
         send_zeros(stream, fragment, *bytes / 2);
     }
-    arena_release(&arena);
 }
 
 static enum err liar_open(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
@@ -580,17 +587,26 @@ static enum err liar_open(void *owner, struct rpc_stream *stream, const struct r
     return ERR_OK;
 }
 
-static void assert_lie_is_found(struct peers_fixture *f, size_t bytes, enum err err)
+/* A peer of another make, whose messages that function takes, has the place that is asked. */
+static void ask_the_liar(struct peers_fixture *f,
+                         void (*takes)(void *, struct rpc_stream *, struct rpc_message *),
+                         size_t bytes)
 {
-    static const struct rpc_stream_events events = {.open = liar_open, .message = liar_message};
+    static struct rpc_stream_events events = {.open = liar_open};
     static struct rpc_method method = {
         .path = "/roost.v1.Peer/Exchange", .kind = RPC_STREAM, .events = &events};
+    events.message = takes;
     method.owner = &f->lie_bytes;
     f->lie_bytes = bytes;
     f->liar = server_new(f->loop, NULL, &method, 1);
     snprintf(f->mesh.peers[1].address, sizeof f->mesh.peers[1].address, "127.0.0.1:%u",
              rpc_server_port(f->liar));
     grant(f, TAKES);
+}
+
+static void assert_lie_is_found(struct peers_fixture *f, size_t bytes, enum err err)
+{
+    ask_the_liar(f, liar_message, bytes);
     assert_int_equal(take(f, 0), err);
     assert_int_equal(peers_blamed(lane_of(f, TAKES)), 2);
     assert_int_equal(peers_bytes(lane_of(f, TAKES)), 0);
@@ -604,4 +620,82 @@ TEST_F(a_value_with_another_digest_is_refused, peers)
 TEST_F(a_value_of_another_size_is_refused, peers)
 {
     assert_lie_is_found(f, VALUE_BYTES - 1, ERR_MALFORMED);
+}
+
+/* It has no bytes, and others come for it. */
+TEST_F(a_value_without_bytes_has_none, peers, .network = true)
+{
+    const struct executor_value value = {EXECUTOR_FORWARD, 2, 0, 0, 0};
+    ask_the_liar(f, liar_message, 2 * VALUE_BYTES);
+    assert_int_equal(peers_take(lane_of(f, TAKES), &value, f->taken), ERR_MALFORMED);
+}
+
+/* ---- a want that is answered more than once over one stream ---- */
+
+enum { COPIED_US = 200000 /* by then the lane has copied what has come */ };
+
+struct second_answer {
+    struct thread thread;
+    struct rpc_stream *stream;
+    uint64_t id;
+    unsigned wants;
+};
+
+static void send_whole(struct second_answer *answer, size_t first)
+{
+    const struct from_peer have = {.kind = FROM_PEER_HAVE,
+                                   .have = {answer->id, 1, VALUE_BYTES - first}};
+    send_zeros(answer->stream, have, first);
+    usleep(COPIED_US);
+    send_zeros(answer->stream, (struct from_peer){.kind = FROM_PEER_FRAGMENT, .fragment = {1}},
+               VALUE_BYTES - first - 1);
+    usleep(COPIED_US);
+    send_zeros(answer->stream, (struct from_peer){.kind = FROM_PEER_FRAGMENT}, 1);
+}
+
+/* Almost all of the value, that there is none, the rest of it; and when it is asked for once more, the
+ * value from its beginning. */
+static void answer_twice(void *argument)
+{
+    struct second_answer *answer = argument;
+    const struct from_peer gone = {.kind = FROM_PEER_GONE, .gone = {answer->id, ERR_BEHIND}};
+    struct buf header = {0};
+    if (answer->wants > 1) {
+        send_whole(answer, 1);
+        return;
+    }
+    send_zeros(answer->stream,
+               (struct from_peer){.kind = FROM_PEER_HAVE, .have = {answer->id, 1, 1}},
+               VALUE_BYTES - 1);
+    usleep(COPIED_US);
+    ignore(wire_encode_from_peer(&gone, &header)); /* the test fails if nothing comes */
+    ignore(rpc_stream_send(answer->stream, RPC_NORMAL, &header, NULL, 0));
+    send_zeros(answer->stream, (struct from_peer){.kind = FROM_PEER_FRAGMENT}, 1);
+}
+
+static struct second_answer second_answer;
+
+static void twice_message(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    (void)owner;
+    struct to_peer asked;
+    struct second_answer *answer = &second_answer;
+    if (!read_want(message, &asked) || asked.want.name.microbatch != 0)
+        return;
+    if (answer->wants++ > 0)
+        thread_join(&answer->thread);
+    else
+        answer->stream = rpc_stream_ref(stream);
+    answer->id = asked.want.id;
+    assert_int_equal(thread_start(&answer->thread, "answers", answer_twice, answer), ERR_OK);
+}
+
+TEST_F(what_was_copied_of_one_answer_is_none_of_another, peers, .network = true)
+{
+    second_answer = (struct second_answer){0};
+    ask_the_liar(f, twice_message, VALUE_BYTES);
+    assert_int_equal(take(f, 0), ERR_WRONG_BITS);
+    assert_true(second_answer.wants > 2);
+    thread_join(&second_answer.thread);
+    rpc_stream_unref(second_answer.stream);
 }
