@@ -230,7 +230,8 @@ static void try_cut_again(struct coordinator *coordinator, uint64_t now_ms)
  * older cut, as long as that takes. */
 static bool stop_is_over(const struct run *run, uint64_t now_ms)
 {
-    bool waits = (cuts_waits(&run->cuts) || run->rewind.wanted) && run->ending.kind == ENDING_STOP;
+    bool for_room = cuts_waits(&run->cuts) && (!run->ending.cuts_again || run->cuts.fails > 0);
+    bool waits = (for_room || run->rewind.wanted) && run->ending.kind == ENDING_STOP;
     return run_ends(run) && !waits && run->ending.by_ms <= now_ms;
 }
 
@@ -241,7 +242,7 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
     *ret_due_ms = UINT64_MAX;
     if (!run_active(run))
         return;
-    if (stop_is_over(run, now_ms)) {
+    if (stop_is_over(run, now_ms) && !ending_cut_newest(coordinator, now_ms)) {
         ending_now(coordinator);
         return;
     }

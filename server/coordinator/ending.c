@@ -67,7 +67,9 @@ void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_
         ending->kind = kind;
     if (ends)
         return;
-    ending->by_ms = now_ms + coordinator->settings.stop_ms;
+    /* Where nobody computes, no step is in flight. */
+    bool computes = run->phase != PHASE_STEPS || coordinator->members.count > 0;
+    ending->by_ms = now_ms + (computes ? coordinator->settings.stop_ms : 1);
     snprintf(ending->reason, sizeof ending->reason, "%s", why);
     run_due(coordinator, ending->by_ms);
     effects_log(&coordinator->effects, false, "run stops  version=%llu reason=\"%s\"",
@@ -119,6 +121,22 @@ bool ending_is_due_in_gather(const struct run *run)
     bool open = succession_is_open(run) || run->rewind.wanted;
     return run->phase == PHASE_GATHER && run_ends(run) &&
            (run->ending.kind == ENDING_PAUSE || !open);
+}
+
+/* Of async no version is cut as it is: pushes have changed its weights since. */
+bool ending_cut_newest(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    if (run->phase != PHASE_STEPS || run->settings.async || run->ending.cuts_again ||
+        !run->steps.committed)
+        return false;
+    run->ending.cuts_again = true;
+    run->ending.by_ms = now_ms + coordinator->settings.stop_ms;
+    tickets_open(&run->tickets, (struct tickets_open){0});
+    phase_enter(run, PHASE_LAST);
+    succession_cut_newest(coordinator, now_ms);
+    run_due(coordinator, run->ending.by_ms);
+    return true;
 }
 
 /* Stops at once. Steps after the newest cut are lost, and the reason names them. */

@@ -1,6 +1,6 @@
 /* How a run ends: it has made all steps, fails, is stopped by an operator, or is paused for a
- * successor. A stop finishes the step in flight with a cut, or drops it when that takes too long.
- * Internal to the coordinator. */
+ * successor. A stop finishes the step in flight with a cut, or drops it when that takes too long, and
+ * cuts the version before it. Internal to the coordinator. */
 #ifndef ROOST_SERVER_COORDINATOR_ENDING_H
 #define ROOST_SERVER_COORDINATOR_ENDING_H
 
@@ -18,6 +18,9 @@ void ending_inherit(struct coordinator *coordinator, uint64_t now_ms, const char
 bool ending_is_due_in_gather(const struct run *run);
 /* Ends the run if it can end now. */
 void ending_try(struct coordinator *coordinator);
+/* The time for the step in flight is over: it is dropped, and the newest version is cut as it is, by its
+ * commit, sent once more. False: there is no such commit, or that was tried. */
+bool ending_cut_newest(struct coordinator *coordinator, uint64_t now_ms);
 /* The run is stopped as it stands. */
 void ending_now(struct coordinator *coordinator);
 /* The run is over, for this reason. */

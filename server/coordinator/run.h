@@ -193,7 +193,8 @@ struct ending {
     enum ending_kind kind;
     bool stop_stored; /* an operator's, for a successor */
     char reason[COORDINATOR_TEXT_BYTES];
-    uint64_t by_ms; /* at this moment the step in flight is dropped */
+    uint64_t by_ms;  /* at this moment the step in flight is dropped */
+    bool cuts_again; /* it was: the version before it is cut by its commit, sent once more */
 };
 
 struct run {

@@ -281,22 +281,26 @@ static void tell_all(struct coordinator *coordinator)
     }
 }
 
+void succession_cut_newest(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    struct cut_name newest = {run->generation, run->steps.version};
+    uint32_t attempt = 0;
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
+        const struct server_held *held = &servers_of_map(&coordinator->servers, i)->held;
+        if (held->decision.step + 1 == newest.version && held->attempt > attempt)
+            attempt = held->attempt;
+    }
+    cuts_resume(&run->cuts, newest, attempt, now_ms);
+    run_due(coordinator, now_ms);
+}
+
 /* P9: there is no next commit that could bring a cut. The decision is sent to all without one, and
  * when all have it, again with an attempt that is above every other. */
 static void resume_last_cut(struct coordinator *coordinator, uint64_t now_ms)
 {
-    struct run *run = &coordinator->run;
-    struct cut_name last = {run->generation, run->steps.version};
-    uint32_t attempt = 0;
-    if (!lacks_last_cut(run, last.version))
-        return;
-    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
-        const struct server_held *held = &servers_of_map(&coordinator->servers, i)->held;
-        if (held->decision.step + 1 == last.version && held->attempt > attempt)
-            attempt = held->attempt;
-    }
-    cuts_resume(&run->cuts, last, attempt, now_ms);
-    run_due(coordinator, now_ms);
+    if (lacks_last_cut(&coordinator->run, coordinator->run.steps.version))
+        succession_cut_newest(coordinator, now_ms);
 }
 
 static enum err adopt_newest(struct coordinator *coordinator, uint64_t now_ms,

@@ -45,6 +45,10 @@ const char *succession_missing(const struct coordinator *coordinator);
  * when the run is to stop. */
 bool succession_may_hear(struct coordinator *coordinator, uint64_t now_ms);
 
+/* P9: the newest commit is to bring a cut that it has not brought, with an attempt above every other
+ * that a coordinator before this one may have begun. */
+void succession_cut_newest(struct coordinator *coordinator, uint64_t now_ms);
+
 enum succession_outcome {
     SUCCESSION_WAITS,   /* for answers, or for servers that are late */
     SUCCESSION_GOES_ON, /* the caller opens the version that was reached */

@@ -404,6 +404,8 @@ TEST_F(a_pause_does_not_wait_for_ever, coordinator, .steps = 9)
     take_a_pause(f);
     assert_false(status(f).paused);
     tick(f, STOP_MS);
+    assert_false(status(f).paused);
+    tick(f, STOP_MS);
     assert_true(status(f).paused);
     assert_null(seen(f, EFFECT_STORE_STATE));
 }
@@ -415,15 +417,48 @@ TEST_F(a_stop_on_a_cut_needs_no_further_step, coordinator, .steps = 9)
     assert_int_equal(status(f).cut.version, 0);
 }
 
-TEST_F(a_stop_drops_a_step_that_nobody_finishes, coordinator, .steps = 9)
+/* The commit that made the newest version is sent once more, and cuts it. */
+static void assert_cuts_newest(struct coordinator_fixture *f)
+{
+    const struct server_command *again = command(f, 0, SERVER_COMMIT);
+    assert_non_null(again);
+    assert_int_equal(again->commit.step, 0);
+    assert_true(again->commit.cut);
+    f->attempt = 1;
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_int_equal(status(f).cut.version, 1);
+    assert_string_equal(status(f).reason, "operator");
+}
+
+TEST_F(a_stop_drops_a_step_that_nobody_finishes, coordinator, .steps = 9, .workers = 1)
 {
     step(f, 0);
     stop(f);
     assert_int_equal(status(f).state, RUN_TRAINING);
     assert_true(coordinator_next_ms(f->coordinator) <= f->now_ms + STOP_MS);
     tick(f, STOP_MS);
+    assert_cuts_newest(f);
+}
+
+TEST_F(a_stop_where_nobody_computes_waits_for_no_step, coordinator, .steps = 9)
+{
+    step(f, 0);
+    stop(f);
+    tick(f, 1);
+    assert_cuts_newest(f);
+}
+
+TEST_F(a_stop_whose_cut_takes_too_long_says_what_is_dropped, coordinator, .steps = 9)
+{
+    step(f, 0);
+    stop(f);
+    tick(f, 1);
+    tick(f, STOP_MS);
     assert_int_equal(status(f).state, RUN_STOPPED);
     assert_int_equal(status(f).cut.version, 0);
+    assert_string_equal(status(f).reason,
+                        "operator; version 1 is dropped, the newest checkpoint is of version 0");
 }
 
 TEST_F(a_stop_says_what_a_lost_server_took_along, coordinator, .steps = 9)
