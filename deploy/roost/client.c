@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { CALL_MS = 15000, ANSWER_BYTES_MAX = 64 << 20 };
+enum { CALL_MS = 15000, DATA_MS = 600000, ANSWER_BYTES_MAX = 64 << 20 };
 
 /* ---- options ---- */
 
@@ -114,11 +114,18 @@ void client_answer_release(struct client_answer *answer)
     answer->arena.bytes_max = ANSWER_BYTES_MAX;
 }
 
+static enum err call_for(struct client *client, uint32_t timeout_ms, const char *path,
+                         const struct buf *request, struct client_answer *answer,
+                         struct reason *reason)
+{
+    client_answer_release(answer);
+    return rpc_call(client->channel, path, buf_slice(request), timeout_ms, &answer->bytes, reason);
+}
+
 static enum err call(struct client *client, const char *path, const struct buf *request,
                      struct client_answer *answer, struct reason *reason)
 {
-    client_answer_release(answer);
-    return rpc_call(client->channel, path, buf_slice(request), CALL_MS, &answer->bytes, reason);
+    return call_for(client, CALL_MS, path, request, answer, reason);
 }
 
 enum err client_status(struct client *client, struct client_answer *answer,
@@ -145,7 +152,10 @@ enum err client_start_run(struct client *client, const struct start_run_request 
 {
     scoped(buf_release) struct buf bytes = {0};
     TRY(wire_encode_start_run_request(request, &bytes));
-    enum err err = call(client, "/roost.v1.Cluster/StartRun", &bytes, answer, reason);
+    /* A coordinator of an older version reads the data set before it answers. */
+    uint32_t timeout_ms = request->samples == 0 ? DATA_MS : CALL_MS;
+    enum err err =
+        call_for(client, timeout_ms, "/roost.v1.Cluster/StartRun", &bytes, answer, reason);
     if (err == ERR_SEARCHING && !client->search_said)
         fprintf(stderr, "%s\n", reason->text);
     client->search_said = err == ERR_SEARCHING;
