@@ -8,6 +8,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Between two looks whether to stop: a second of a slow disk. */
+enum { PIECE_BYTES = 4 << 20, PIECE_TOKENS = PIECE_BYTES / 4 };
+
 struct stream_file {
     struct file_map map;
     struct tokens tokens;
@@ -51,6 +54,37 @@ static enum err divide(struct data *data, uint64_t samples, double fraction, str
     return ERR_OK;
 }
 
+static bool is_stopped(const atomic_bool *stop)
+{
+    return stop != NULL && atomic_load(stop);
+}
+
+static enum err say_stopped(struct reason *reason)
+{
+    return reason_set(reason, ERR_CANCELLED, "the data set is not read on");
+}
+
+/* The bytes of `all` from `at` on, a piece of them at most. */
+static struct slice piece_at(struct slice all, size_t at)
+{
+    size_t left = all.bytes - at;
+    return (struct slice){all.data + at, left < PIECE_BYTES ? left : PIECE_BYTES};
+}
+
+static enum err check_tokens(const struct data_settings *settings, const char *path,
+                             struct slice file, const struct tokens *all, struct reason *reason)
+{
+    for (uint64_t first = 0; first < all->count; first += PIECE_TOKENS) {
+        uint64_t left = all->count - first;
+        const struct tokens piece = {all->data + first * all->width,
+                                     left < PIECE_TOKENS ? left : PIECE_TOKENS, all->width};
+        if (is_stopped(settings->stop))
+            return say_stopped(reason);
+        TRY(tokens_check(path, file, &piece, settings->vocabulary, reason));
+    }
+    return ERR_OK;
+}
+
 static enum err add_file(struct data *data, const struct data_settings *settings, const char *path,
                          struct reason *reason)
 {
@@ -61,18 +95,24 @@ static enum err add_file(struct data *data, const struct data_settings *settings
     file->tokens = (struct tokens){file->map.bytes.data, file->map.bytes.bytes, 1};
     if (data->kind == DATA_TOKENS) {
         TRY(tokens_parse(path, file->map.bytes, &file->tokens, reason));
-        TRY(tokens_check(path, file->map.bytes, &file->tokens, settings->vocabulary, reason));
+        TRY(check_tokens(settings, path, file->map.bytes, &file->tokens, reason));
     }
     data->token_count += file->tokens.count;
     return ERR_OK;
 }
 
-static enum err digest_files(struct data *data)
+static enum err digest_files(struct data *data, const atomic_bool *stop, struct reason *reason)
 {
     scoped(digest_stream_release) struct digest_stream stream = {0};
     TRY(digest_stream_init(&stream));
-    for (size_t i = 0; i < data->file_count; i++)
-        digest_stream_add(&stream, data->files[i].map.bytes);
+    for (size_t i = 0; i < data->file_count; i++) {
+        struct slice bytes = data->files[i].map.bytes;
+        for (size_t at = 0; at < bytes.bytes; at += PIECE_BYTES) {
+            if (is_stopped(stop))
+                return say_stopped(reason);
+            digest_stream_add(&stream, piece_at(bytes, at));
+        }
+    }
     data->digest = digest_stream_finish(&stream);
     return ERR_OK;
 }
@@ -100,7 +140,7 @@ static enum err open_stream(struct data *data, const struct data_settings *setti
                           paths.count > 0 ? paths.names[0] : "no file",
                           paths.count > 1 ? ", ..." : "", data->token_count, settings->context);
     TRY(divide(data, samples, settings->validation, reason));
-    return digest_files(data);
+    return digest_files(data, settings->stop, reason);
 }
 
 static enum err open_spiral(struct data *data, const struct data_settings *settings,
@@ -147,14 +187,20 @@ const struct digest *data_digest(const struct data *data)
     return &data->digest;
 }
 
-double data_entropy(const struct data *data)
+static void count_bytes(struct slice bytes, uint64_t counts[static 256])
+{
+    for (size_t i = 0; i < bytes.bytes; i++)
+        counts[bytes.data[i]]++;
+}
+
+double data_entropy(const struct data *data, const atomic_bool *stop)
 {
     check(data->kind == DATA_TEXT);
     uint64_t counts[256] = {0};
     for (size_t i = 0; i < data->file_count; i++) {
         struct slice bytes = data->files[i].map.bytes;
-        for (size_t k = 0; k < bytes.bytes; k++)
-            counts[bytes.data[k]]++;
+        for (size_t at = 0; at < bytes.bytes && !is_stopped(stop); at += PIECE_BYTES)
+            count_bytes(piece_at(bytes, at), counts);
     }
     return entropy_nats(counts, 256);
 }

@@ -13,6 +13,8 @@
 #include "common/digest.h"
 #include "common/scoped.h"
 
+#include <stdatomic.h>
+
 enum data_kind { DATA_TEXT, DATA_TOKENS, DATA_SPIRAL };
 enum data_split { DATA_TRAIN, DATA_VALIDATION };
 
@@ -26,13 +28,14 @@ struct data_settings {
     uint32_t vocabulary; /* every token is smaller; text needs 256 */
     double validation;   /* held-out fraction, 0 <= fraction < 1 */
     struct spiral_settings spiral;
+    const atomic_bool *stop; /* files are not read on when another thread sets it; NULL: they are */
 };
 
 struct data;
 
 /* Opens, checks every token, computes the digest (one pass over the bytes). The reason names file
  * and offset. ERR_INVALID: a setting, or too few tokens for one training sample. ERR_MALFORMED: a
- * file's content. Else the errors of file.h. */
+ * file's content. ERR_CANCELLED: it was stopped. Else the errors of file.h. */
 enum err data_open(const struct data_settings *settings, struct data **ret_data,
                    struct reason *reason) MUST_USE;
 void data_free(struct data *data);
@@ -40,8 +43,9 @@ SCOPED_FREE(struct data, data_free)
 
 uint64_t data_count(const struct data *data, enum data_split split);
 const struct digest *data_digest(const struct data *data);
-/* Nats a token if each were drawn alone: what a model must beat. text only. */
-double data_entropy(const struct data *data);
+/* Nats a token if each were drawn alone: what a model must beat. text only. Stopped (`stop` as in the
+ * settings): of what was read. */
+double data_entropy(const struct data *data, const atomic_bool *stop);
 
 /* Sample `index` < data_count() of text or tokens: inputs (T), targets (T). */
 void data_sample_tokens(const struct data *data, enum data_split split, uint64_t index,

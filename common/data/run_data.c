@@ -4,6 +4,12 @@
 enum err run_data_open(const struct spec *spec, const char *path, struct data **ret_data,
                        struct reason *reason)
 {
+    return run_data_open_until(spec, path, NULL, ret_data, reason);
+}
+
+enum err run_data_open_until(const struct spec *spec, const char *path, const atomic_bool *stop,
+                             struct data **ret_data, struct reason *reason)
+{
     const char *paths[] = {path != NULL ? path : spec->data.path};
     struct data_settings settings = {
         .paths = paths,
@@ -11,6 +17,7 @@ enum err run_data_open(const struct spec *spec, const char *path, struct data **
         .context = spec->model.context,
         .vocabulary = spec->model.vocabulary,
         .validation = spec->data.validation,
+        .stop = stop,
     };
     switch (spec->data.kind) {
     case SPEC_TEXT:

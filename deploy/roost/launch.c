@@ -57,7 +57,7 @@ static enum err read_data(struct launch *launch, struct reason *reason)
     launch->samples = data_count(data, DATA_TRAIN);
     launch->validation_samples = data_count(data, DATA_VALIDATION);
     if (launch->spec.data.kind == SPEC_TEXT)
-        launch->unigram_entropy = data_entropy(data);
+        launch->unigram_entropy = data_entropy(data, NULL);
     return ERR_OK;
 }
 

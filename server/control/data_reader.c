@@ -6,14 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASKED_MS = 10000 /* an answer that nobody asks for any more is forgotten */ };
+enum { ASKED_MS = 10000 /* what nobody asks for any more is forgotten, and not read on */ };
 
 static void read_data(void *argument)
 {
     struct data_reader *reader = argument;
-    reader->err = run_data_open(&reader->spec, NULL, &reader->data, &reader->reason);
+    reader->err =
+        run_data_open_until(&reader->spec, NULL, &reader->stop, &reader->data, &reader->reason);
     if (reader->err == ERR_OK && reader->entropy && reader->spec.data.kind == SPEC_TEXT)
-        reader->unigram_entropy = data_entropy(reader->data);
+        reader->unigram_entropy = data_entropy(reader->data, &reader->stop);
     atomic_store(&reader->over, true);
 }
 
@@ -49,15 +50,21 @@ static bool is_for(const struct data_reader *reader, const struct data_wish *wis
 enum err data_reader_ask(struct data_reader *reader, const struct data_wish *wish, uint64_t now_ns,
                          struct reason *reason)
 {
+    if (atomic_load(&reader->stop))
+        data_reader_forget(reader); /* what was read of it is no answer */
     bool begins = reader->text == NULL;
     if (begins)
         TRY(begin(reader, wish, reason));
     bool ours = is_for(reader, wish);
     if (ours)
         reader->asked_ns = now_ns;
-    if (begins || !ours || reads(reader))
+    if (!ours)
+        return reason_set(reason, ERR_SEARCHING,
+                          "the coordinator reads the data set of another run");
+    if (begins || reads(reader))
         return reason_set(reason, ERR_SEARCHING, "the coordinator reads the data set");
     enum err err = reader->err;
+    reader->told = err == ERR_OK;
     if (err == ERR_OK)
         return ERR_OK;
     ignore(reason_set(reason, err, "%s", reason_text(err, &reader->reason)));
@@ -79,16 +86,26 @@ void data_reader_forget(struct data_reader *reader)
         data_reader_release(reader);
 }
 
+void data_reader_end_call(struct data_reader *reader, bool asks_again)
+{
+    if (reader->told && !asks_again)
+        data_reader_forget(reader);
+    reader->told = false;
+}
+
 void data_reader_go_on(struct data_reader *reader, uint64_t now_ns)
 {
-    if (reader->text != NULL && now_ns >= time_after_ms(reader->asked_ns, ASKED_MS))
-        data_reader_forget(reader);
+    if (reader->text == NULL || now_ns < time_after_ms(reader->asked_ns, ASKED_MS))
+        return;
+    atomic_store(&reader->stop, true);
+    data_reader_forget(reader);
 }
 
 void data_reader_release(struct data_reader *reader)
 {
     if (reader->text == NULL)
         return;
+    atomic_store(&reader->stop, true);
     thread_join(&reader->thread);
     data_free(reader->data);
     free(reader->text);

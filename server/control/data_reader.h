@@ -16,6 +16,8 @@ struct data_reader {
     char *text; /* whose data set is read or was; NULL: nobody's */
     bool entropy;
     uint64_t asked_ns; /* when somebody asked last */
+    bool told;         /* the answer, to the call that is answered now */
+    atomic_bool stop;  /* nobody wants it any more: the thread ends soon */
     struct thread thread;
     atomic_bool over; /* from then on the rest is the main thread's, before that the thread's */
     struct spec spec;
@@ -34,8 +36,10 @@ enum err data_reader_ask(struct data_reader *reader, const struct data_wish *wis
 struct data *data_reader_take(struct data_reader *reader);
 /* Forgets what was read. What is still read stays. */
 void data_reader_forget(struct data_reader *reader);
-/* Forgets what nobody has asked for any more. */
+/* A call is answered: forgets what that one was told, unless it asks again; another's answer stays. */
+void data_reader_end_call(struct data_reader *reader, bool asks_again);
+/* Forgets what nobody has asked for any more, or has it read no further. */
 void data_reader_go_on(struct data_reader *reader, uint64_t now_ns);
-void data_reader_release(struct data_reader *reader); /* waits for the thread; {0} is fine */
+void data_reader_release(struct data_reader *reader); /* stops the thread; {0} is fine */
 
 #endif

@@ -149,6 +149,49 @@ TEST_IN_FOLDER(a_token_outside_the_vocabulary_is_refused_with_its_place)
     assert_non_null(strstr(reason.text, "train.bin: offset 4: token 1000"));
 }
 
+TEST_IN_FOLDER(a_data_set_that_is_not_wanted_any_more_is_not_read_on)
+{
+    static const struct {
+        enum data_kind kind;
+        enum err read; /* to its end */
+    } rows[] = {{DATA_TEXT, ERR_OK}, {DATA_TOKENS, ERR_MALFORMED}};
+    const char *path = folder_write(state, "a", TEXT, 42);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        atomic_bool stop = false;
+        const struct data_settings settings = {.kind = rows[i].kind,
+                                               .paths = &path,
+                                               .path_count = 1,
+                                               .context = 4,
+                                               .vocabulary = 256,
+                                               .stop = &stop};
+        struct reason reason;
+        scoped(data_free_scoped) struct data *data = NULL;
+        assert_int_equal(data_open(&settings, &data, &reason), rows[i].read);
+        atomic_store(&stop, true);
+        assert_int_equal(fails_to_open(&settings, &reason), ERR_CANCELLED);
+    }
+}
+
+/* Larger than the pieces that are read between two looks whether to stop. */
+TEST_IN_FOLDER(a_file_of_several_pieces_is_read_as_one)
+{
+    enum { BYTES = 9 << 20 };
+    struct digest digest;
+    struct reason reason;
+    scoped(free_scoped) uint8_t *bytes = calloc(BYTES, 1);
+    assert_non_null(bytes);
+    bytes[BYTES - 1] = 4; /* a token of 1024 */
+    const char *path = folder_write(state, "large", bytes, BYTES);
+    assert_int_equal(digest_sha256((struct slice){bytes, BYTES}, &digest), ERR_OK);
+    scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 5, &path, 1);
+    assert_memory_equal(data_digest(data)->bytes, digest.bytes, sizeof digest.bytes);
+    assert_true(data_entropy(data, NULL) > 0); /* the last byte is counted */
+    const struct data_settings settings = {
+        .kind = DATA_TOKENS, .paths = &path, .path_count = 1, .context = 1, .vocabulary = 1000};
+    assert_int_equal(fails_to_open(&settings, &reason), ERR_MALFORMED);
+    assert_non_null(strstr(reason.text, "large: offset 9437182: token 1024"));
+}
+
 TEST_IN_FOLDER(settings_that_cannot_be_are_refused)
 {
     const char *path = folder_write(state, "a", TEXT, 43);
@@ -190,7 +233,7 @@ TEST_IN_FOLDER(entropy_is_that_of_all_bytes)
     folder_write(state, "2", "bc", 2);
     const char *folder = folder_path(state, ".");
     scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 1, &folder, 1);
-    double difference = data_entropy(data) - 1.5 * 0x1.62e42fefa39efp-1;
+    double difference = data_entropy(data, NULL) - 1.5 * 0x1.62e42fefa39efp-1;
     assert_true(difference < 1e-15 && difference > -1e-15);
 }
 
