@@ -15,6 +15,9 @@ struct restore;
  * kind. */
 enum err restore_open(const char *path, const struct model *model, struct restore **ret_restore,
                       struct reason *reason) MUST_USE;
+/* The same, of the header only: a twin's values are not compared, which takes minutes where they are
+ * large and far away. */
+enum err restore_check(const char *path, const struct model *model, struct reason *reason) MUST_USE;
 void restore_free(struct restore *restore); /* NULL is fine */
 SCOPED_FREE(struct restore, restore_free)
 /* A chunk's weights; padding and parameters that are not exported are 0. Any thread. */

@@ -237,6 +237,22 @@ TEST_IN_FOLDER(what_the_model_has_no_place_for_is_named)
     }
 }
 
+TEST_IN_FOLDER(a_check_of_the_header_leaves_the_values_to_who_reads_them)
+{
+    scoped(model_release) struct model model = gpt();
+    struct restore *restore = NULL;
+    struct reason reason;
+    struct change change = right;
+    change.more = "lm_head.weight";
+    change.more_offset = 1; /* other values than those of its twin */
+    const char *path = write_file(state, &model, &change);
+    assert_int_equal(restore_open(path, &model, &restore, &reason), ERR_SPEC_DIFFERS);
+    assert_int_equal(restore_check(path, &model, &reason), ERR_OK);
+    change.more = "h.1.ln_1.weight";
+    path = write_file(state, &model, &change);
+    assert_int_equal(restore_check(path, &model, &reason), ERR_SPEC_DIFFERS);
+}
+
 /* ---- what a cut takes ---- */
 
 TEST(a_cut_takes_four_bytes_for_each_weight_and_each_of_its_states)
