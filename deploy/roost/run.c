@@ -128,6 +128,18 @@ static enum err run(struct run_options *options, struct watch_signals *signals, 
     return ERR_OK;
 }
 
+/* A coordinator that reads the data set of its run first has a status for it, but no spec yet. */
+static enum err expect_run(struct client *client, struct followed *followed, struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status;
+    TRY(client_status(client, &answer, &status, reason));
+    if (status.state != RUN_STARTING && status.state != RUN_TRAINING)
+        return reason_set(reason, ERR_NO_RUN, "nothing to watch; `roost run` starts a run");
+    followed->sample_tokens = 1; /* not known: samples are shown */
+    return ERR_OK;
+}
+
 /* The run that the cluster has; ERR_NO_RUN: it has none, and had none since its coordinator began.
  */
 static enum err describe(struct client *client, struct followed *followed, struct reason *reason)
@@ -137,7 +149,7 @@ static enum err describe(struct client *client, struct followed *followed, struc
     struct spec spec;
     TRY(client_describe(client, &answer, &reply, reason));
     if (!reply.has_run)
-        return reason_set(reason, ERR_NO_RUN, "nothing to watch; `roost run` starts a run");
+        return expect_run(client, followed, reason);
     struct slice text = {(const uint8_t *)reply.spec, strlen(reply.spec)};
     TRY(spec_parse(text, "the run's spec", NULL, &spec, reason));
     followed->sample_tokens = model_sample(&spec.model).predictions;

@@ -323,6 +323,10 @@ static enum err start_run(struct control *control, uint64_t now_ns,
     scoped(control_plan_release) struct control_plan plan = {0};
     struct run_request wanted;
     struct data_reader *reader = &control->wanted_data;
+    if (control_reads_stored(control))
+        return reason_set(reason, ERR_SEARCHING,
+                          "the coordinator reads the data set of run %llu, which goes on then",
+                          (unsigned long long)control->told.run);
     TRY(coordinator_may_start_any(control->coordinator, reason));
     TRY(run_request_init(&wanted, request, control->config.run_dir, reader, now_ns, reason));
     const struct control_wish wish = {&wanted.request, wanted.directory, request->directory[0] == 0,
@@ -334,6 +338,8 @@ static enum err start_run(struct control *control, uint64_t now_ns,
     const struct data_wish served = {wanted.reads ? request->spec : plan.run->stored.spec,
                                      wanted.reads};
     TRY(read_served(plan.run, reader, &served, now_ns, reason));
+    if (!request->resume)
+        TRY(control_run_check_weights(plan.run, control->local_link == 0, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(store_plan(control, &plan, reason));
     struct start_run_reply reply = {.run = plan.run->stored.run};
@@ -343,6 +349,22 @@ static enum err start_run(struct control *control, uint64_t now_ns,
                                      "roost ledger names them"));
     reply.notes = (const char *)plan.notes.data;
     return wire_encode_start_run_reply(&reply, response);
+}
+
+/* The status shows the run while its data are read, and an operator may stop it. */
+static void tell_of_stored(struct control *control, const struct store_run *stored)
+{
+    struct control_told *told = &control->told;
+    struct reason reason = {0};
+    if (told->run == stored->run)
+        return;
+    if (control_run_told(control->config.store, stored, told, &reason) != ERR_OK) {
+        *told = (struct control_told){.run = stored->run};
+        log_warning(control->config.logger, "the store's run does not read",
+                    log_text("reason", reason.text), log_text("next", "say only that it starts"));
+    }
+    told->state = RUN_STARTING;
+    snprintf(told->reason, sizeof told->reason, "the coordinator reads its data set");
 }
 
 static enum err continue_stored(struct control *control, uint64_t now_ns, struct store_run *stored,
@@ -357,7 +379,9 @@ static enum err continue_stored(struct control *control, uint64_t now_ns, struct
     enum err err = read_served(run, reader, &served, now_ns, reason);
     if (err == ERR_OK)
         err = serve_data(control, run, reader);
-    if (err != ERR_SEARCHING)
+    if (err == ERR_SEARCHING)
+        tell_of_stored(control, &run->stored);
+    else
         data_reader_forget(reader);
     if (err != ERR_OK) {
         control_run_free(run);
@@ -369,8 +393,12 @@ static enum err continue_stored(struct control *control, uint64_t now_ns, struct
 /* Who watched a run while the daemon was started again asks how it ended. */
 static void recall_ended(struct control *control)
 {
+    scoped(store_run_release) struct store_run stored = {0};
     struct reason reason = {0};
-    if (control_run_ended(control->config.store, &control->ended, &reason) != ERR_OK)
+    enum err err = store_find_newest_run(control->config.store, &stored, &reason);
+    if (err == ERR_OK)
+        err = control_run_told(control->config.store, &stored, &control->told, &reason);
+    if (err != ERR_OK && err != ERR_NOT_FOUND)
         log_warning(control->config.logger, "the newest run does not read",
                     log_text("reason", reason.text), log_text("next", "say nothing of it"));
 }
@@ -395,6 +423,8 @@ void control_continue(struct control *control, uint64_t now_ns)
         control->continue_ns = time_after_ms(now_ns, READ_MS);
         return;
     }
+    if (!control_reads_stored(control))
+        control->told = (struct control_told){0};
     control_effects_end_if_not_synced(control, err, &reason);
     if (err == ERR_OK || control->failed != ERR_OK)
         return;
@@ -467,10 +497,8 @@ static void call_start_run(struct control *control, uint64_t now_ns, struct call
     struct reason reason = {0};
     struct buf response = {0};
     enum err err = start_run(control, now_ns, &take_call->start_run, &response, &reason);
-    if (err != ERR_SEARCHING) {
-        data_reader_forget(&control->wanted_data);
-        whole_cut_forget(&control->whole);
-    }
+    data_reader_end_call(&control->wanted_data, err == ERR_SEARCHING);
+    whole_cut_end_call(&control->whole, err == ERR_SEARCHING);
     if (err == ERR_OK) {
         call_reply(take_call, &response);
         return;
@@ -513,16 +541,31 @@ static void call_drain(struct control *control, uint64_t now_ns, struct call *ta
     replies_send(take_call, wire_encode_drain_reply(&reply, &response), &response);
 }
 
+/* The core takes it up when the run goes on. */
+static enum err stop_stored(struct control *control, const char *why, struct reason *reason)
+{
+    enum err err =
+        store_put_stop(control->config.store, control->term, control->told.run, why, reason);
+    if (err == ERR_OK)
+        control->told.stops = true;
+    else if (err != ERR_NO_SPACE)
+        control_effects_fail(control, err, reason);
+    return err;
+}
+
 /* P7: a stop is in the store before it is acknowledged, or the operator asks the successor. */
 static void call_stop_run(struct control *control, uint64_t now_ns, struct call *take_call)
 {
-    enum err err =
-        coordinator_stop(control->coordinator, control_ms(now_ns), take_call->stop_run.reason);
+    struct reason reason = {0};
+    const char *why = take_call->stop_run.reason;
+    enum err err = control_reads_stored(control)
+                       ? stop_stored(control, why, &reason)
+                       : coordinator_stop(control->coordinator, control_ms(now_ns), why);
     control_effects_carry_out(control, now_ns);
-    if (err == ERR_OK && control->failed != ERR_OK)
+    if (control->failed != ERR_OK)
         finish(take_call, ERR_CANCELLED, "the coordinator ends");
     else
-        finish(take_call, err, "");
+        finish(take_call, err, reason.text);
 }
 
 static void call_checkpoint(struct control *control, struct call *take_call)
@@ -545,7 +588,7 @@ static struct replies_facts facts_of(const struct control *control, uint64_t now
     return (struct replies_facts){
         .coordinator = control->coordinator,
         .run = control->run,
-        .ended = &control->ended,
+        .told = &control->told,
         .connections = &control->connections,
         .costs = &control->costs,
         .name = control->config.name,
@@ -818,14 +861,14 @@ void control_tick(struct control *control, uint64_t now_ns)
     if (control->search.cuts != NULL && control->failed == ERR_OK)
         control_effects_search(control, now_ns);
     whole_cut_go_on(&control->whole, now_ns);
-    data_reader_go_on(&control->wanted_data, now_ns);
-    data_reader_go_on(&control->stored_data, now_ns);
     if (coordinator_next_ms(control->coordinator) <= control_ms(now_ns)) {
         coordinator_tick(control->coordinator, control_ms(now_ns));
         control_effects_carry_out(control, now_ns);
     }
     if (control->continue_ns <= now_ns)
         control_continue(control, now_ns);
+    data_reader_go_on(&control->wanted_data, now_ns);
+    data_reader_go_on(&control->stored_data, now_ns);
     if (control->heartbeat_ns <= now_ns) {
         control->heartbeat_ns = time_after_ms(now_ns, control->config.heartbeat_ms);
         connections_notice(&control->connections,
@@ -858,7 +901,7 @@ bool control_loading(const struct control *control)
 {
     struct coordinator_status status;
     coordinator_status(control->coordinator, &status);
-    return status.state == RUN_STARTING || control->stored_data.text != NULL;
+    return status.state == RUN_STARTING || control_reads_stored(control);
 }
 
 enum err control_failed(const struct control *control)

@@ -34,7 +34,7 @@ struct control {
     int64_t certificate_ends_s; /* this daemon's; 0: none */
     int64_t warned_s;           /* of the ends of others' certificates; 0: never */
     struct control_run *run;    /* NULL: none yet */
-    struct control_ended ended; /* meanwhile: of an earlier start */
+    struct control_told told;   /* meanwhile: of the store's run */
     struct record record;
     struct order_log order;  /* ssp */
     struct file_claim claim; /* shared: the run of this directory goes on (roost checkpoint) */
@@ -64,6 +64,12 @@ struct control {
 static inline uint64_t control_ms(uint64_t now_ns)
 {
     return now_ns / 1000000;
+}
+
+/* Whether the store's run is to go on when its data are read; `told` is about it. */
+static inline bool control_reads_stored(const struct control *control)
+{
+    return control->stored_data.text != NULL;
 }
 
 /* Whether a run is starting or training. */

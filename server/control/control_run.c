@@ -1,6 +1,7 @@
 /* The run that the coordinator's daemon holds. */
 #include "server/control/control_run.h"
 
+#include "common/file.h"
 #include "common/files/checkpoint.h"
 #include "common/scoped.h"
 #include "common/settings/config.h"
@@ -183,28 +184,23 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
     return err;
 }
 
-enum err control_run_ended(struct store *store, struct control_ended *ret_ended,
-                           struct reason *reason)
+enum err control_run_told(struct store *store, const struct store_run *stored,
+                          struct control_told *ret_told, struct reason *reason)
 {
-    scoped(store_run_release) struct store_run stored = {0};
     struct coordinator_past past;
     struct spec spec;
     bool chosen;
-    enum err err = store_find_newest_run(store, &stored, reason);
-    *ret_ended = (struct control_ended){0};
-    if (err == ERR_NOT_FOUND)
-        return ERR_OK;
-    TRY(err);
-    TRY(spec_parse((struct slice){(const uint8_t *)stored.spec, strlen(stored.spec)},
+    TRY(spec_parse((struct slice){(const uint8_t *)stored->spec, strlen(stored->spec)},
                    "the stored spec", NULL, &spec, reason));
-    TRY(control_run_past(store, &stored, &past, &chosen, reason));
-    *ret_ended = (struct control_ended){.run = stored.run,
-                                        .state = stored.state,
-                                        .steps = spec.train.steps,
-                                        .cut = past.cut.name,
-                                        .samples = past.cut.counters.samples};
-    snprintf(ret_ended->reason, sizeof ret_ended->reason, "%s", stored.reason);
-    snprintf(ret_ended->directory, sizeof ret_ended->directory, "%s", stored.directory);
+    TRY(control_run_past(store, stored, &past, &chosen, reason));
+    *ret_told = (struct control_told){.run = stored->run,
+                                      .state = stored->state,
+                                      .stops = past.stops,
+                                      .steps = spec.train.steps,
+                                      .cut = past.cut.name,
+                                      .samples = past.cut.counters.samples};
+    snprintf(ret_told->reason, sizeof ret_told->reason, "%s", stored->reason);
+    snprintf(ret_told->directory, sizeof ret_told->directory, "%s", stored->directory);
     return ERR_OK;
 }
 
@@ -391,13 +387,24 @@ static enum err plan_new(const struct control_wish *wish, struct control_plan *p
     return pin_spec(wish->request->spec, NULL, spec, reason);
 }
 
-/* Those that do not fit the model are the operator's to mend: no run begins with them. */
-static enum err check_weights(const struct control_run *run, struct reason *reason)
+static bool opens(const char *path)
 {
-    scoped(restore_free_scoped) struct restore *weights = NULL;
+    struct reason why;
+    struct file_map map;
+    if (file_map_open(path, &map, &why) != ERR_OK)
+        return false;
+    file_map_release(&map);
+    return true;
+}
+
+/* Those that do not fit the model are the operator's to mend: no run begins with them. */
+enum err control_run_check_weights(const struct control_run *run, bool elsewhere,
+                                   struct reason *reason)
+{
     const char *path = run->stored.restore;
-    return path[0] == 0 ? ERR_OK
-                        : config_path_error(restore_open(path, &run->model, &weights, reason));
+    if (path[0] == 0 || (elsewhere && !opens(path)))
+        return ERR_OK;
+    return config_path_error(restore_check(path, &run->model, reason));
 }
 
 /* Somebody who resumes a run that is at its end usually wants to train on. */
@@ -438,8 +445,6 @@ enum err control_run_plan(struct store *store, const struct control_wish *wish,
         TRY(plan_new(wish, &plan, &spec, reason));
     TRY(overlay(wish, (const char *)spec.data, &stored));
     TRY(control_run_new(&stored, &plan.run, reason));
-    if (!wish->request->resume)
-        TRY(check_weights(plan.run, reason));
     TRY(note_end(&plan));
     TRY(note_directory(wish, &plan));
     TRY(buf_append(&plan.notes, "", 1));

@@ -36,24 +36,23 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
                           struct coordinator_past *ret_past, bool *ret_chosen,
                           struct reason *reason) MUST_USE;
 
-/* The store's newest run, of a store that has no active one: what there is to say of it. */
-struct control_ended {
+/* What there is to say of a run of the store that the core does not have. */
+struct control_told {
     uint64_t run; /* 0: there is none */
     enum run_state state;
+    bool stops; /* an operator has asked for it */
     char reason[COORDINATOR_TEXT_BYTES];
     char directory[WIRE_TEXT_BYTES_MAX + 1];
     uint64_t steps;
     struct cut_name cut; /* generation 0: none */
     uint64_t samples;    /* that led to it */
 };
-enum err control_run_ended(struct store *store, struct control_ended *ret_ended,
-                           struct reason *reason) MUST_USE;
+enum err control_run_told(struct store *store, const struct store_run *stored,
+                          struct control_told *ret_told, struct reason *reason) MUST_USE;
 
 /* The run that an operator asks for, not stored yet, or stored and now changed.
  * ERR_EXISTS: the directory has a run, and resume was not asked for. ERR_NOT_FOUND: nothing to
- * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. ERR_SEARCHING: ask again. Of a
- * new run, restore_open()'s of the weights that it begins with: ERR_INVALID where a file or a tensor
- * is missing. */
+ * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. ERR_SEARCHING: ask again. */
 struct control_wish {
     const struct start_run_request *request;
     const char *directory;
@@ -70,6 +69,11 @@ struct control_plan {
 };
 enum err control_run_plan(struct store *store, const struct control_wish *wish,
                           struct control_plan *ret_plan, struct reason *reason) MUST_USE;
+/* Whether the weights that a new run begins with fit its model. `elsewhere`: only other machines'
+ * servers read them; a file that does not open here is theirs to judge. restore_check()'s errors, but
+ * ERR_INVALID where a file or a tensor is missing. */
+enum err control_run_check_weights(const struct control_run *run, bool elsewhere,
+                                   struct reason *reason) MUST_USE;
 /* One more line for the operator. ERR_NOMEM. */
 enum err control_plan_note(struct control_plan *plan, const char *line) MUST_USE;
 void control_plan_release(struct control_plan *plan);

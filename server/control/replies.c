@@ -236,22 +236,23 @@ static void status_traffic(const struct replies_facts *facts, struct status_repl
     }
 }
 
-/* A coordinator without a run says what its store has of the newest one. */
+/* A coordinator without a run says what its store has of one. */
 static struct coordinator_status status_now(const struct replies_facts *facts)
 {
-    const struct control_ended *ended = facts->ended;
+    const struct control_told *told = facts->told;
     struct coordinator_status now;
     coordinator_status(facts->coordinator, &now);
-    if (now.state != RUN_NONE || ended->run == 0)
+    if (now.state != RUN_NONE || told->run == 0)
         return now;
-    now.run = ended->run;
-    now.state = ended->state;
-    now.steps = ended->steps;
-    now.cut = ended->cut;
-    now.version = ended->cut.version;
-    now.generation = ended->cut.generation;
-    now.counters.samples = ended->samples;
-    snprintf(now.reason, sizeof now.reason, "%s", ended->reason);
+    now.run = told->run;
+    now.state = told->state;
+    now.stops = told->stops;
+    now.steps = told->steps;
+    now.cut = told->cut;
+    now.version = told->cut.version;
+    now.generation = told->cut.generation;
+    now.counters.samples = told->samples;
+    snprintf(now.reason, sizeof now.reason, "%s", told->reason);
     return now;
 }
 
@@ -260,7 +261,7 @@ static enum err status_directory(const struct replies_facts *facts, struct arena
                                  struct status_reply *reply)
 {
     const char *directory =
-        facts->run != NULL ? facts->run->stored.directory : facts->ended->directory;
+        facts->run != NULL ? facts->run->stored.directory : facts->told->directory;
     reply->directory = directory;
     if (directory[0] == 0 || directory[0] == '/')
         return ERR_OK;

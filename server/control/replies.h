@@ -10,7 +10,7 @@
 struct replies_facts {
     const struct coordinator *coordinator;
     const struct control_run *run; /* NULL: none */
-    const struct control_ended *ended;
+    const struct control_told *told;
     const struct connections *connections;
     const struct costs *costs;
     const char *name, *folder; /* of this daemon; its working folder */

@@ -108,6 +108,7 @@ enum err whole_cut_ask(struct whole_cut *whole, const char *checkpoint_dir, uint
         read_on(whole);
     TRY(wait_for_end(whole, reason));
     enum err err = whole->err;
+    whole->told = err == ERR_OK;
     if (err == ERR_OK)
         *ret_name = whole->names.names[whole->at];
     if (err != ERR_OK) {
@@ -121,6 +122,13 @@ void whole_cut_forget(struct whole_cut *whole)
 {
     if (!whole_cut_reads(whole))
         whole_cut_release(whole);
+}
+
+void whole_cut_end_call(struct whole_cut *whole, bool asks_again)
+{
+    if (whole->told && !asks_again)
+        whole_cut_forget(whole);
+    whole->told = false;
 }
 
 bool whole_cut_reads(const struct whole_cut *whole)

@@ -29,6 +29,7 @@ struct whole_cut {
     enum err err; /* over: ERR_OK: one was found; else what was wrong with the last */
     struct reason reason;
     uint64_t asked_ns; /* when somebody asked last */
+    bool told;         /* the answer, to the call that is answered now */
 };
 
 /* OK: that one, until it is forgotten. ERR_SEARCHING: it is not known yet, or another directory is
@@ -40,6 +41,8 @@ enum err whole_cut_ask(struct whole_cut *whole, const char *checkpoint_dir, uint
 bool whole_cut_reads(const struct whole_cut *whole);
 /* Forgets the answer; a search that goes on stays. */
 void whole_cut_forget(struct whole_cut *whole);
+/* A call is answered: forgets what that one was told, unless it asks again; another's answer stays. */
+void whole_cut_end_call(struct whole_cut *whole, bool asks_again);
 /* Reads a part, or forgets what nobody has asked for any more. */
 void whole_cut_go_on(struct whole_cut *whole, uint64_t now_ns);
 void whole_cut_release(struct whole_cut *whole); /* {0} is fine */

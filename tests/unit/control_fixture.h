@@ -153,7 +153,8 @@ struct control_fixture {
     struct proof secrets[SECRETS_MAX]; /* of members, by serial */
 };
 
-static inline void open_office(struct control_fixture *f)
+/* Of a daemon that holds no chunks. */
+static inline void open_bare_office(struct control_fixture *f)
 {
     uint64_t term;
     assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
@@ -172,6 +173,11 @@ static inline void open_office(struct control_fixture *f)
     };
     struct reason reason = {0};
     assert_int_equal(control_new(&config, &f->control, &reason), ERR_OK);
+}
+
+static inline void open_office(struct control_fixture *f)
+{
+    open_bare_office(f);
     control_local_server(f->control, f->now_ns, NULL);
 }
 

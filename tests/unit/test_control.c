@@ -2,11 +2,13 @@
 #include "tests/unit/control_fixture.h"
 
 #include "common/files/step_log.h"
-#include "server/control/whole_cut.h"
+#include "common/time.h"
+#include "server/control/control_core.h"
 #include "server/disk/order_log.h"
 #include "server/disk/record.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <sys/stat.h>
 
 /* ---- runs ---- */
@@ -139,6 +141,25 @@ TEST_F(a_resume_on_other_data_is_refused_and_the_stored_run_stays, control, .tra
     assert_true(store_has_active_run(f));
 }
 
+TEST_F(weights_that_do_not_fit_are_refused_before_the_run_is_stored, control)
+{
+    struct call *call = run_call(f, spec, false);
+    call->start_run.restore = folder_path(&f->folder, "nowhere.safetensors");
+    assert_int_equal(say(f, call), ERR_INVALID);
+    assert_non_null(strstr(answer.text, "nowhere.safetensors"));
+    assert_false(store_has_active_run(f));
+}
+
+TEST_F(weights_that_only_the_servers_have_are_theirs_to_judge, control)
+{
+    control_free(f->control);
+    open_bare_office(f);
+    struct call *call = run_call(f, spec, false);
+    call->start_run.restore = folder_path(&f->folder, "nowhere.safetensors");
+    assert_int_equal(say(f, call), ERR_OK);
+    assert_true(store_has_active_run(f));
+}
+
 /* Each is answered in the end, whoever asks in between. */
 TEST_F(data_that_two_operators_ask_for_are_read_one_after_another, control)
 {
@@ -151,6 +172,72 @@ TEST_F(data_that_two_operators_ask_for_are_read_one_after_another, control)
         assert_true(err == ERR_SEARCHING || strstr(answer.text, paths[i % 2]) != NULL);
         refused[i % 2] = refused[i % 2] || err == ERR_DATA_SET;
     }
+}
+
+TEST_F(a_refused_start_leaves_the_answer_to_who_asked_for_it, control)
+{
+    assert_int_equal(start_without_data(f, spec_served), ERR_SEARCHING);
+    while (!atomic_load(&f->control->wanted_data.over))
+        sched_yield();
+    assert_int_equal(say(f, run_call(f, "nonsense: 3\n", false)), ERR_INVALID);
+    assert_int_equal(start_without_data(f, "data: {path: /nowhere/a}"), ERR_SEARCHING);
+    assert_string_equal(answer.text, "the coordinator reads the data set of another run");
+    assert_int_equal(start_without_data(f, spec_served), ERR_OK);
+}
+
+TEST_F(the_cuts_that_a_refused_start_did_not_ask_for_stay, control)
+{
+    struct whole_cut *whole = &f->control->whole;
+    *whole = (struct whole_cut){.dir = strdup("elsewhere"), .over = true, .asked_ns = f->now_ns};
+    assert_int_equal(say(f, run_call(f, "nonsense: 3\n", false)), ERR_INVALID);
+    assert_non_null(whole->dir);
+}
+
+/* It takes minutes to read, and no room. */
+static void write_large(struct control_fixture *f)
+{
+    FILE *file = fopen(folder_path(&f->folder, "large"), "w");
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), INT64_C(1) << 38), 0);
+    fclose(file);
+}
+
+TEST_F(a_daemon_ends_while_a_large_data_set_is_read, control)
+{
+    char text[256];
+    write_large(f);
+    snprintf(text, sizeof text, "data: {path: %s}", folder_path(&f->folder, "large"));
+    assert_int_equal(start_without_data(f, text), ERR_SEARCHING);
+    uint64_t began_ns = time_now_ns();
+    control_free(f->control);
+    assert_true(time_now_ns() < began_ns + 20 * SECOND);
+    open_office(f);
+}
+
+TEST_F(a_large_data_set_that_nobody_asks_for_any_more_is_not_read_on, control)
+{
+    char text[256];
+    write_large(f);
+    snprintf(text, sizeof text, "data: {path: %s}", folder_path(&f->folder, "large"));
+    assert_int_equal(start_without_data(f, text), ERR_SEARCHING);
+    f->now_ns += 9 * SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_int_equal(start_without_data(f, spec_served), ERR_SEARCHING);
+    assert_string_equal(answer.text, "the coordinator reads the data set of another run");
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    while (f->control->wanted_data.text != NULL && !atomic_load(&f->control->wanted_data.over))
+        sched_yield();
+    assert_int_equal(start_without_data(f, text), ERR_SEARCHING); /* back too late: anew */
+    f->now_ns += 10 * SECOND;
+    uint64_t began_ns = time_now_ns();
+    enum err err = ERR_SEARCHING;
+    while (err == ERR_SEARCHING) {
+        control_tick(f->control, f->now_ns);
+        err = start_without_data(f, spec_served);
+        assert_true(time_now_ns() < began_ns + 20 * SECOND);
+    }
+    assert_int_equal(err, ERR_OK);
 }
 
 TEST_F(data_that_nobody_asks_for_any_more_are_forgotten, control)
@@ -181,6 +268,88 @@ TEST_F(a_successor_reads_the_data_that_it_serves_before_it_goes_on, control)
         control_tick(f->control, f->now_ns);
     }
     assert_true(served_data);
+}
+
+/* A successor that reads the data of the run that goes on then. */
+static void read_stored(struct control_fixture *f)
+{
+    assert_int_equal(start_when_data_are_read(f, spec_served), ERR_OK);
+    control_free(f->control);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_true(control_reads_stored(f->control));
+}
+
+static void read_to_the_end(struct control_fixture *f)
+{
+    while (control_reads_stored(f->control)) {
+        f->now_ns = control_next_ns(f->control);
+        control_tick(f->control, f->now_ns);
+    }
+}
+
+TEST_F(no_run_takes_the_place_of_one_whose_data_are_still_read, control)
+{
+    scoped(store_run_release) struct store_run active = {0}, other = {0};
+    read_stored(f);
+    unsigned prepared = f->shards.prepared;
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    for (int i = 0; i < 2; i++) {
+        struct call *call = run_call(f, spec, false);
+        call->start_run.directory = folder_path(&f->folder, "other");
+        assert_int_equal(say(f, call), i == 0 ? ERR_SEARCHING : ERR_EXISTS);
+        if (i == 0)
+            assert_string_equal(answer.text,
+                                "the coordinator reads the data set of run 1, which goes on then");
+        read_to_the_end(f);
+    }
+    assert_int_equal(f->shards.prepared, prepared + 1);
+    assert_int_equal(served_run, active.run);
+    assert_int_equal(store_find_run(f->store, folder_path(&f->folder, "other"), &other, NULL),
+                     ERR_NOT_FOUND);
+}
+
+TEST_F(the_status_shows_a_run_whose_data_are_still_read, control)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    scoped(store_run_release) struct store_run active = {0};
+    read_stored(f);
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    struct status_reply now = status(f, &arena);
+    assert_int_equal(now.state, RUN_STARTING);
+    assert_string_equal(now.reason, "the coordinator reads its data set");
+    assert_string_equal(now.directory, active.directory);
+    assert_int_equal(now.run, active.run);
+    assert_int_equal(now.steps, 10);
+    assert_false(now.stops);
+}
+
+TEST_F(p7_a_run_whose_data_are_still_read_takes_a_stop, control)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    read_stored(f);
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    assert_int_equal(say(f, stop), ERR_OK);
+    assert_true(status(f, &arena).stops);
+    read_to_the_end(f);
+    f->now_ns += SECOND; /* nobody says what it holds */
+    control_tick(f->control, f->now_ns);
+    struct status_reply now = status(f, &arena);
+    assert_int_equal(now.state, RUN_STOPPED);
+    assert_string_equal(now.reason, "a test");
+    assert_false(store_has_active_run(f));
+}
+
+TEST_F(p7_a_stop_of_a_run_whose_data_are_still_read_needs_the_term, control)
+{
+    uint64_t term;
+    read_stored(f);
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    assert_int_equal(say(f, stop), ERR_CANCELLED);
+    assert_int_equal(control_failed(f->control), ERR_OLD_TERM);
 }
 
 TEST_F(data_that_this_daemon_would_serve_otherwise_is_refused, control)
