@@ -861,6 +861,7 @@ struct status_reply {
     struct audit_status audits;
     uint32_t cost_count;
     const struct place_cost *costs; /* of each place: sums of times and peer_bytes, else the most */
+    uint64_t validation_peer_bytes; /* of all places' */
     uint32_t member_count;
     const struct member_status *members;
     uint32_t server_count;

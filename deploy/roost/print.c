@@ -46,6 +46,7 @@ void print_costs(struct json_writer *writer, const struct status_reply *status,
                  uint64_t resident_bytes)
 {
     json_member_uint(writer, "peer_bytes", print_peer_bytes(status));
+    json_member_uint(writer, "validation_peer_bytes", status->validation_peer_bytes);
     json_member_real(writer, "idle_share", print_idle_share(status));
     json_put_key(writer, "peak_bytes");
     json_put_object(writer);

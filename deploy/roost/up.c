@@ -591,6 +591,7 @@ static void see_last_costs(struct client *client, struct client_answer *answer,
         return;
     status->cost_count = last.cost_count;
     status->costs = last.costs;
+    status->validation_peer_bytes = last.validation_peer_bytes;
 }
 
 static enum err digest_of_run(const struct up *up, struct digest_hex *ret_hex,

@@ -287,11 +287,13 @@ static void print_places(const struct summary *summary)
     double idle = print_idle_share(status);
     printf("places     %u, %" PRIu64 " bytes between them", status->cost_count,
            print_peer_bytes(status));
+    if (status->validation_peer_bytes > 0)
+        printf(" (%" PRIu64 " of validation)", status->validation_peer_bytes);
     if (!isnan(idle))
         printf(", idle %.1f %%", 100 * idle);
     printf("\n");
     if (prediction != NULL)
-        printf("predicted  %" PRIu64 " bytes, idle %.1f %%\n", prediction->peer_bytes,
+        printf("predicted  %" PRIu64 " bytes of training, idle %.1f %%\n", prediction->peer_bytes,
                100 * prediction->idle_share);
 }
 

@@ -639,12 +639,14 @@ void control_call(struct control *control, uint64_t now_ns, struct call *take_ca
     case CALL_COMPLETE:
         err = coordinator_complete(control->coordinator, control_ms(now_ns), &take_call->complete);
         if (err == ERR_OK)
-            costs_add(&control->costs, take_call->complete.place.stage, &take_call->complete.cost);
+            costs_add(&control->costs, take_call->complete.place.stage, &take_call->complete.cost,
+                      take_call->complete.ticket.kind);
         break;
     case CALL_LEAVE:
         err = coordinator_leave(control->coordinator, control_ms(now_ns), &take_call->leave);
         if (err == ERR_OK)
-            costs_add(&control->costs, take_call->leave.place.stage, &take_call->leave.cost);
+            costs_add(&control->costs, take_call->leave.place.stage, &take_call->leave.cost,
+                      TICKET_TRAIN);
         break;
     case CALL_STOP_RUN:
         call_stop_run(control, now_ns, take_call);

@@ -310,6 +310,7 @@ static enum err status(const struct replies_facts *facts, struct call *call, str
         .audits = now.audits,
         .cost_count = facts->costs->count,
         .costs = facts->costs->places,
+        .validation_peer_bytes = facts->costs->validation_bytes,
     };
     status_traffic(facts, &reply);
     TRY(status_directory(facts, &call->arena, &reply));

@@ -1183,6 +1183,7 @@ TEST_F(the_status_adds_times_and_bytes_of_tickets_and_keeps_the_most_memory, con
     struct status_reply reply = status(f, &arena);
     assert_int_equal(reply.cost_count, 1);
     assert_memory_equal(&reply.costs[0], &sums, sizeof sums);
+    assert_int_equal(reply.validation_peer_bytes, 0);
     stop_run(f);
     assert_int_equal(start_run(f), ERR_OK);
     assert_int_equal(status(f, &arena).cost_count, 0);
