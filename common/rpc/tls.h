@@ -93,6 +93,15 @@ struct tls_revoked {
     uint64_t modified_ns, bytes;            /* its file, when it was read; 0: there was none */
     uint64_t certificates[TLS_REVOKED_MAX]; /* as in struct tls_peer */
 };
+/* A certificate, and the CA that should have signed it (PEM); their files for sentences. */
+struct tls_signature {
+    struct slice certificate, ca;
+    const char *path, *ca_path;
+};
+/* Has the CA, or one of those in its file, signed it? Times are not judged. ERR_UNTRUSTED: one of
+ * them is no certificate. */
+enum err tls_signed(const struct tls_signature *signature, bool *ret_signed,
+                    struct reason *reason) MUST_USE;
 /* The line that revokes a certificate (PEM, at `path`), appended to *ret_line. ERR_UNTRUSTED: it is
  * none of ours, or its number is longer than RFC 5280 allows. */
 enum err tls_revoked_line(struct slice certificate, const char *path, int64_t now_s,
@@ -105,8 +114,9 @@ enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revok
 enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *ret_news,
                           struct reason *reason) MUST_USE;
 /* Adds the certificate in the file `path` to the list in `dir`, once, and copies the list to the
- * servers' folders there. ERR_UNTRUSTED: the list has a wrong line, or is full, so that no daemon
- * would read it: nothing is written, and `reason` says which line. */
+ * servers' folders there. It may have ended. ERR_UNTRUSTED: the CA in `dir` has not signed it, or is
+ * missing; or the list has a wrong line, or is full, so that no daemon would read it, and `reason`
+ * says which line. Nothing is written then. */
 enum err tls_revoke(const char *dir, const char *path, int64_t now_s,
                     struct reason *reason) MUST_USE;
 
@@ -182,6 +192,9 @@ struct tls_request {
     int64_t valid_s; /* for so many seconds; cut at the CA's own end */
 };
 
+/* ERR_INVALID: a name, host or validity that cannot be one. */
+enum err tls_request_check(const struct tls_request *request, struct reason *reason) MUST_USE;
+
 /* A certificate and its key, issued by the CA `ca` with `ca_key` (PEM). Servers may be both ends of
  * a connection, workers too, but under TLS_WORKER_HOST alone; operators only its client end.
  * ERR_INVALID: a name or host that cannot be one; ERR_UNTRUSTED: the CA does not parse, or its time
@@ -225,7 +238,7 @@ struct tls_certificates {
  * certificates that are asked for, each into its folder, ROLE or ROLE-NAME, replacing such files; a
  * server's keeps the hosts that it had. Every file is written whole or not at all;
  * keys have mode 0600. ERR_DENIED, ERR_IO, ERR_NO_SPACE: the directory; ERR_INVALID: a name, host
- * or validity. */
+ * or validity, for which nothing is made. */
 enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,
                                        struct reason *reason) MUST_USE;
 

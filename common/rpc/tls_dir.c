@@ -226,6 +226,25 @@ static enum err revoked_add(struct slice line, const char *path, struct buf *tex
     return tls_revoked_parse(buf_slice(text), path, &list, reason);
 }
 
+/* A line for another CA's certificate would revoke nothing. */
+static enum err signed_here(const char *dir, struct slice certificate, const char *path,
+                            struct reason *reason)
+{
+    struct tls_path ca_path;
+    scoped(buf_release) struct buf ca = {0};
+    bool is_signed;
+    TRY(path_of(dir, "ca", ".crt", &ca_path, reason));
+    TRY(pem_read(ca_path.text, &ca, reason));
+    const struct tls_signature signature = {
+        .certificate = certificate, .ca = buf_slice(&ca), .path = path, .ca_path = ca_path.text};
+    TRY(tls_signed(&signature, &is_signed, reason));
+    if (is_signed)
+        return ERR_OK;
+    return reason_set(reason, ERR_UNTRUSTED,
+                      "%.160s is not of the CA in %.160s; --dir names the folder where it was made",
+                      path, ca_path.text);
+}
+
 enum err tls_revoke(const char *dir, const char *path, int64_t now_s, struct reason *reason)
 {
     struct tls_path list;
@@ -236,6 +255,7 @@ enum err tls_revoke(const char *dir, const char *path, int64_t now_s, struct rea
     if (err != ERR_NOT_FOUND)
         TRY(err);
     TRY(pem_read(path, &certificate, reason));
+    TRY(signed_here(dir, buf_slice(&certificate), path, reason));
     TRY(tls_revoked_line(buf_slice(&certificate), path, now_s, &line, reason));
     err = revoked_add(buf_slice(&line), list.text, &text, &why);
     if (err != ERR_OK)
@@ -256,11 +276,17 @@ static void authority_release(struct authority *authority)
     secret_release(&authority->key);
 }
 
+/* Of a new CA. */
+static const char *cluster_of(const struct tls_certificates *wanted)
+{
+    return wanted->cluster != NULL ? wanted->cluster : "roost";
+}
+
 static enum err authority_create(const struct tls_path *path, const struct tls_path *key_path,
                                  const struct tls_certificates *wanted, struct authority *authority,
                                  struct reason *reason)
 {
-    const char *cluster = wanted->cluster != NULL ? wanted->cluster : "roost";
+    const char *cluster = cluster_of(wanted);
     int64_t valid_s = wanted->ca_valid_s != 0 ? wanted->ca_valid_s : (int64_t)CA_DAYS * DAY_S;
     TRY(tls_ca_create(cluster, wanted->now_s, valid_s, &authority->certificate, &authority->key,
                       reason));
@@ -332,6 +358,41 @@ static enum err hosts_join(const char *path, const struct tls_certificates *want
     return ERR_OK;
 }
 
+static enum err name_copy(char ret_name[static TLS_NAME_BYTES_MAX + 1], const char *name,
+                          struct reason *reason)
+{
+    int bytes = snprintf(ret_name, TLS_NAME_BYTES_MAX + 1, "%s", name);
+    if (bytes < 0 || bytes > TLS_NAME_BYTES_MAX)
+        return reason_set(reason, ERR_INVALID, "name \"%.80s...\": longer than %d bytes", name,
+                          TLS_NAME_BYTES_MAX);
+    return ERR_OK;
+}
+
+/* With the hosts that are wanted alone. */
+static enum err request_of(const struct tls_certificates *wanted, enum tls_role role,
+                           const char *cluster, struct tls_request *ret_request,
+                           struct reason *reason)
+{
+    const char *name = wanted->name != NULL ? wanted->name : tls_role_name(role);
+    *ret_request = (struct tls_request){
+        .holder.role = role,
+        .hosts = wanted->hosts,
+        .host_count = wanted->host_count,
+        .now_s = wanted->now_s,
+        .valid_s = wanted->valid_s != 0 ? wanted->valid_s : (int64_t)CERTIFICATE_DAYS * DAY_S};
+    TRY(name_copy(ret_request->holder.cluster, cluster, reason));
+    return name_copy(ret_request->holder.name, name, reason);
+}
+
+/* Before anything is made. Where there is one of each role, the server's has all that can be wrong. */
+static enum err wanted_check(const struct tls_certificates *wanted, struct reason *reason)
+{
+    struct tls_request request;
+    enum tls_role role = wanted->role != TLS_ROLE_NONE ? wanted->role : TLS_ROLE_SERVER;
+    TRY(request_of(wanted, role, cluster_of(wanted), &request, reason));
+    return tls_request_check(&request, reason);
+}
+
 /* A folder for that machine: ca.crt, ROLE.crt, ROLE.key, and the list that a server needs. */
 static enum err certificate_make(const char *dir, const struct authority *authority,
                                  enum tls_role role, const struct tls_certificates *wanted,
@@ -352,18 +413,10 @@ static enum err certificate_make(const char *dir, const struct authority *author
     const char *names[TLS_HOSTS_MAX];
     for (size_t i = 0; i < hosts.count; i++)
         names[i] = hosts.names[i];
-    struct tls_request request = {
-        .holder.role = role,
-        .hosts = names,
-        .host_count = hosts.count,
-        .now_s = wanted->now_s,
-        .valid_s = wanted->valid_s != 0 ? wanted->valid_s : (int64_t)CERTIFICATE_DAYS * DAY_S};
-    const char *name = wanted->name != NULL ? wanted->name : tls_role_name(role);
-    int bytes = snprintf(request.holder.name, sizeof request.holder.name, "%s", name);
-    if (bytes < 0 || bytes > TLS_NAME_BYTES_MAX)
-        return reason_set(reason, ERR_INVALID, "name \"%.80s...\": longer than %d bytes", name,
-                          TLS_NAME_BYTES_MAX);
-    memcpy(request.holder.cluster, authority->cluster, sizeof request.holder.cluster);
+    struct tls_request request;
+    TRY(request_of(wanted, role, authority->cluster, &request, reason));
+    request.hosts = names;
+    request.host_count = hosts.count;
     scoped(buf_release) struct buf certificate = {0};
     scoped(secret_release) struct buf key = {0};
     TRY(tls_issue(buf_slice(&authority->certificate), buf_slice(&authority->key), &request,
@@ -380,6 +433,7 @@ static enum err certificate_make(const char *dir, const struct authority *author
 enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,
                                        struct reason *reason)
 {
+    TRY(wanted_check(wanted, reason));
     TRY(file_make_dirs(dir, 0755, reason));
     scoped(authority_release) struct authority authority = {0};
     TRY(authority_open(dir, wanted, &authority, reason));

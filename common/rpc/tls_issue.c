@@ -261,16 +261,29 @@ static bool leaf_sign(X509 *certificate, X509 *ca, EVP_PKEY *ca_key, enum tls_ro
            X509_sign(certificate, ca_key, EVP_sha256()) > 0;
 }
 
+/* With its alternative names. */
+static enum err request_wanted(const struct tls_request *request, struct buf *names,
+                               struct reason *reason)
+{
+    check(request->holder.role != TLS_ROLE_NONE);
+    TRY(name_wanted("cluster", request->holder.cluster, reason));
+    TRY(name_wanted("name", request->holder.name, reason));
+    TRY(validity_wanted(request->valid_s, reason));
+    return names_text(request, names, reason);
+}
+
+enum err tls_request_check(const struct tls_request *request, struct reason *reason)
+{
+    scoped(buf_release) struct buf names = {0};
+    return request_wanted(request, &names, reason);
+}
+
 enum err tls_issue(struct slice ca, struct slice ca_key, const struct tls_request *request,
                    struct buf *ret_certificate, struct buf *ret_key, struct reason *reason)
 {
     const struct tls_holder *holder = &request->holder;
-    check(holder->role != TLS_ROLE_NONE);
-    TRY(name_wanted("cluster", holder->cluster, reason));
-    TRY(name_wanted("name", holder->name, reason));
-    TRY(validity_wanted(request->valid_s, reason));
     scoped(buf_release) struct buf names = {0};
-    TRY(names_text(request, &names, reason));
+    TRY(request_wanted(request, &names, reason));
     scoped(tls_chain_release) struct tls_chain authorities = {0};
     scoped(EVP_PKEY_free_scoped) EVP_PKEY *authority_key = NULL;
     TRY(tls_chain_parse(ca, "CA's certificate", &authorities, reason));

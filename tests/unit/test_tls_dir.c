@@ -30,6 +30,13 @@ static void make(const struct dir_fixture *f, const struct tls_certificates *wan
         fail_msg("%s", reason.text);
 }
 
+static bool is_there(const struct dir_fixture *f, const char *name)
+{
+    char path[320];
+    file_of(f, name, path);
+    return access(path, F_OK) == 0;
+}
+
 static void dir_set_up(struct dir_fixture *f)
 {
     assert_int_equal(folder_make(&f->folder), 0);
@@ -297,6 +304,65 @@ TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
     assert_int_equal(tls_revoked_read(list, &revoked, &news, &reason), ERR_UNTRUSTED);
     assert_non_null(strstr(reason.text, "line 2"));
     assert_memory_equal(&revoked, &before, sizeof before);
+}
+
+static enum err revoke_of_another_ca(struct dir_fixture *f)
+{
+    struct dir_fixture other = {0};
+    char certificate[320];
+    snprintf(other.path, sizeof other.path, "%s", folder_path(&f->folder, "other"));
+    make(&other, &(struct tls_certificates){.now_s = NOW_S});
+    file_of(&other, "worker/worker.crt", certificate);
+    return tls_revoke(f->path, certificate, NOW_S, &f->reason);
+}
+
+/* Its line would revoke nothing, and the operator would take it for done. */
+TEST_F(a_certificate_of_another_ca_is_not_revoked, dir, .made = true)
+{
+    assert_int_equal(revoke_of_another_ca(f), ERR_UNTRUSTED);
+    assert_non_null(strstr(f->reason.text, "/other/worker/worker.crt is not of the CA in "));
+    assert_non_null(
+        strstr(f->reason.text, "/certs/ca.crt; --dir names the folder where it was made"));
+    assert_false(is_there(f, "revoked"));
+}
+
+TEST_F(where_no_ca_is_nothing_is_revoked, dir)
+{
+    assert_int_equal(revoke_of_another_ca(f), ERR_UNTRUSTED);
+    assert_non_null(strstr(f->reason.text, "/certs/ca.crt: "));
+    assert_non_null(strstr(f->reason.text, "certificates are made by: roost cert"));
+}
+
+TEST_F(a_certificate_that_has_ended_can_be_revoked, dir, .made = true)
+{
+    char certificate[320];
+    file_of(f, "worker/worker.crt", certificate);
+    assert_int_equal(tls_revoke(f->path, certificate, NOW_S + 20 * 365 * INT64_C(86400), NULL),
+                     ERR_OK);
+    assert_true(is_there(f, "revoked"));
+}
+
+/* A CA in an empty folder would be one more that nobody asked for. */
+TEST_F(what_is_refused_makes_no_ca, dir)
+{
+    static const char *const bad_host[] = {"a b"};
+    char long_name[2 * TLS_NAME_BYTES_MAX] = {0};
+    memset(long_name, 'n', sizeof long_name - 1);
+    const struct tls_certificates rows[] = {
+        {.hosts = bad_host, .host_count = 1},
+        {.role = TLS_ROLE_SERVER, .hosts = bad_host, .host_count = 1},
+        {.role = TLS_ROLE_WORKER, .name = "w/7"},
+        {.name = long_name},
+        {.cluster = "a/b"},
+        {.cluster = long_name},
+        {.valid_s = -1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tls_certificates wanted = rows[i];
+        wanted.now_s = NOW_S;
+        assert_int_equal(tls_make_cluster_certificates(f->path, &wanted, &f->reason), ERR_INVALID);
+        assert_false(is_there(f, ""));
+    }
 }
 
 /* Again, since a server's folder may have had no room for the list. */
