@@ -26,7 +26,8 @@ static size_t extend(size_t known[WORD_BYTES][WORD_BYTES], const char *a, size_t
     return swapped ? lesser(least, known[i - 2][j - 2] + 1) : least;
 }
 
-size_t slip_distance(const char *a, const char *b)
+/* SLIP_MAX: one is too long to say. */
+static size_t letters_apart(const char *a, const char *b)
 {
     size_t a_bytes = strlen(a), b_bytes = strlen(b), known[WORD_BYTES][WORD_BYTES];
     if (a_bytes >= WORD_BYTES || b_bytes >= WORD_BYTES)
@@ -34,15 +35,32 @@ size_t slip_distance(const char *a, const char *b)
     for (size_t i = 0; i <= a_bytes; i++)
         for (size_t j = 0; j <= b_bytes; j++)
             known[i][j] = i == 0 ? j : j == 0 ? i : extend(known, a, i, b, j);
-    size_t apart = known[a_bytes][b_bytes];
-    return 3 * apart <= a_bytes ? apart : SLIP_MAX; /* else it is another word */
+    return known[a_bytes][b_bytes];
 }
 
-void slip_try(struct slip *slip, const char *word)
+size_t slip_distance(const char *a, const char *b)
 {
-    size_t apart = slip_distance(slip->written, word);
+    size_t apart = letters_apart(a, b);
+    return 3 * apart <= strlen(a) ? apart : SLIP_MAX; /* else it is another word */
+}
+
+static void take_nearer(struct slip *slip, const char *word, size_t apart)
+{
     if (apart >= slip->apart)
         return;
     slip->apart = apart;
     slip->meant = word;
+}
+
+void slip_try(struct slip *slip, const char *word)
+{
+    take_nearer(slip, word, slip_distance(slip->written, word));
+}
+
+void slip_try_flag(struct slip *slip, const char *flag)
+{
+    enum { LETTERS_MIN = 5 };
+    size_t apart = strlen(slip->written) < LETTERS_MIN ? slip_distance(slip->written, flag)
+                                                       : letters_apart(slip->written, flag);
+    take_nearer(slip, flag, apart);
 }

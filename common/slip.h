@@ -20,5 +20,7 @@ size_t slip_distance(const char *a, const char *b);
 
 /* One known word; of equally near ones the first counts. Borrowed. */
 void slip_try(struct slip *slip, const char *word);
+/* The same for a program's flags, which are few: in five letters, too, two may differ. */
+void slip_try_flag(struct slip *slip, const char *flag);
 
 #endif

@@ -21,7 +21,7 @@ struct flag {
 /* An abbreviation is known too: argp judges whether it is of several. */
 static void compare_option(struct flag *flag, const struct argp_option *option)
 {
-    slip_try(&flag->slip, option->name);
+    slip_try_flag(&flag->slip, option->name);
     if (strncmp(option->name, flag->name, strlen(flag->name)) != 0)
         return;
     flag->known = true;
