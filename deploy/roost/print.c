@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 void print_array(struct json_writer *writer, const char *key)
@@ -67,6 +68,14 @@ double print_idle_share(const struct status_reply *status)
         span_ns = (double)cost->span_ns > span_ns ? (double)cost->span_ns : span_ns;
     }
     return span_ns > 0 ? 1 - busy_ns / (span_ns * status->cost_count) : (double)NAN;
+}
+
+struct print_number print_number(double value, int digits)
+{
+    struct print_number number = {"not finite"};
+    if (isfinite(value))
+        snprintf(number.text, sizeof number.text, "%.*f", digits, value);
+    return number;
 }
 
 void print_json(struct json_writer *writer)

@@ -24,6 +24,11 @@ uint64_t print_peer_bytes(const struct status_reply *status);
  * nothing. A lease's time is taken to be that of the place which computes the longest: with each of
  * our schedules a place has both acts, so no two clocks are compared. NAN: not known. */
 double print_idle_share(const struct status_reply *status);
+/* A number of a run with so many digits behind the point; it may have grown beyond all of them. */
+struct print_number {
+    char text[48];
+};
+struct print_number print_number(double value, int digits);
 /* The finished object as one line on stdout. */
 void print_json(struct json_writer *writer);
 

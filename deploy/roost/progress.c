@@ -5,6 +5,7 @@
 
 #include "common/settings/options.h"
 #include "common/time.h"
+#include "deploy/roost/print.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -148,7 +149,7 @@ static void add_results(struct line *line, const struct progress *progress,
     if (status->samples_here > 0 && progress->sample_tokens == 1)
         add(line, "  acc %.1f%%", 100 * status->accuracy);
     if (status->has_validation)
-        add(line, "  val %.3f", status->validation_loss);
+        add(line, "  val %s", print_number(status->validation_loss, 3).text);
 }
 
 /* By importance. */
@@ -158,7 +159,7 @@ static void add_fields(struct line *line, const struct progress *progress, uint6
     bool over = status->state != RUN_TRAINING, waits = status->reason[0] != 0;
     add(line, "step %" PRIu64 "/%" PRIu64, status->step, status->steps);
     if (status->samples_here > 0)
-        add(line, "  loss %.3f", status->loss);
+        add(line, "  loss %s", print_number(status->loss, 3).text);
     if (over)
         add(line, "  in %s", time_format_duration(status->seconds).text);
     else if (!waits)

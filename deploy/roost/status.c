@@ -266,7 +266,7 @@ static void print_unreachable(const struct unreachable_status *pair)
 
 static void print_validation(const struct status_reply *status, const struct run_facts *facts)
 {
-    printf("validation %.4f", status->validation_loss);
+    printf("validation %s", print_number(status->validation_loss, 4).text);
     if (facts->sample_tokens > 1)
         printf(" nats a token\n");
     else
@@ -306,7 +306,7 @@ static void print_run(const struct status_reply *status, const struct run_facts 
     printf("run %" PRIu64 "  generation %" PRIu64 "  step %" PRIu64 " of %" PRIu64, status->run,
            status->generation, status->step, status->steps);
     if (status->samples_here > 0)
-        printf("  loss %.4f  lr %.3g", status->loss, status->lr);
+        printf("  loss %s  lr %.3g", print_number(status->loss, 4).text, status->lr);
     if (status->samples_here > 0 && !isnan(status->norm)) /* async has none of a step */
         printf("  norm %.3g", status->norm);
     printf("\n");

@@ -307,11 +307,11 @@ static void print_people(const struct summary *summary)
            reason[0] != 0 ? ": " : "", reason);
     printf("steps      %" PRIu64 " of %" PRIu64 "\n", status->step, status->steps);
     if (stepped)
-        printf("loss       %.4f\n", status->loss);
+        printf("loss       %s\n", print_number(status->loss, 4).text);
     if (stepped && summary->sample_tokens == 1)
         printf("accuracy   %.2f %%\n", 100 * status->accuracy);
     if (status->has_validation)
-        printf("validation %.4f%s\n", status->validation_loss,
+        printf("validation %s%s\n", print_number(status->validation_loss, 4).text,
                summary->sample_tokens > 1 ? " nats a token" : "");
     if (summary->unigram_entropy > 0)
         printf("unigram    %.4f nats a byte (knowing only how often each byte occurs)\n",
