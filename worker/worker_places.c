@@ -8,11 +8,16 @@ enum { PEER_ANSWER_MS = 5000 /* keepalive finds a vanished machine within 9 s */
 static void log_address(const struct worker *worker)
 {
     const char *address = peers_address(worker->peers);
+    struct log_field security =
+        log_text("security", worker->config->identity != NULL ? "mutual TLS"
+                                                              : "nothing is checked (--insecure)");
     if (rpc_is_everywhere(address))
         log_info(worker->config->logger, "other workers may ask", log_text("address", address),
+                 security,
                  log_text("next", "the coordinator names the host that this worker calls from"));
     else
-        log_info(worker->config->logger, "other workers may ask", log_text("address", address));
+        log_info(worker->config->logger, "other workers may ask", log_text("address", address),
+                 security);
 }
 
 static void on_unreachable(void *worker, uint64_t attempt, uint64_t member)

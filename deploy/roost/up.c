@@ -57,7 +57,8 @@ static uint64_t now_ms(void)
 struct up_options {
     struct launch_options launch;
     const char *directory; /* NULL: runs/NAME */
-    uint32_t servers, workers;
+    uint32_t servers;
+    uint32_t workers; /* 0: as many as the mesh needs */
     uint32_t devices; /* of each worker */
     const char *backend;
     bool insecure;
@@ -68,6 +69,7 @@ struct up_options {
 struct up {
     const struct up_options *options;
     struct launch launch;
+    uint32_t workers;
     char directory[512];
     char address[64]; /* of the coordinator */
     uint32_t port;    /* where to look for the next free one: another place in every `up` */
@@ -159,8 +161,7 @@ static enum err choose_newest(const struct run_directories *all,
 {
     struct reason why;
     if (run_directory_newest(all, ret_directory, &why) != ERR_OK)
-        return reason_set(reason, ERR_NOT_FOUND, "%s; name the run's directory with --dir",
-                          why.text);
+        return reason_set(reason, ERR_INVALID, "%s; name the run's directory with --dir", why.text);
     fprintf(stderr, "resuming %s\n", ret_directory->path);
     return ERR_OK;
 }
@@ -181,7 +182,7 @@ static enum err choose_directory(const struct up_options *options,
         return reason_set(reason, ERR_INVALID, "%.100s...: the directory's path is longer than %d",
                           named, DIRECTORY_BYTES_MAX);
     if (options->launch.resume && !holds_run(named))
-        return reason_set(reason, ERR_NOT_FOUND, "%s holds no run to resume", named);
+        return reason_set(reason, ERR_INVALID, "%s holds no run to resume", named);
     return ERR_OK;
 }
 
@@ -341,7 +342,7 @@ static enum err start_server(struct up *up, uint32_t number, struct reason *reas
     TRY(free_address(up, address, sizeof address, reason));
     char members[16]; /* each may come again before its membership before has lapsed */
     snprintf(members, sizeof members, "%u",
-             up->options->churn.trace == NULL ? 2 * up->options->workers + 2 : UP_WORKERS_MAX);
+             up->options->churn.trace == NULL ? 2 * up->workers + 2 : UP_WORKERS_MAX);
     const char *own[] = {"--address",
                          address,
                          "--dir",
@@ -373,7 +374,7 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
     snprintf(devices, sizeof devices, "%u", up->options->devices);
     char memory[24];
     char trace_name[64], trace[512];
-    snprintf(memory, sizeof memory, "%" PRIu64, memory_limit() / up->options->workers);
+    snprintf(memory, sizeof memory, "%" PRIu64, memory_limit() / up->workers);
     snprintf(trace_name, sizeof trace_name, "%s/%s.json", TRACE_FOLDER, name);
     TRY(join_path(up, trace_name, trace, sizeof trace, reason));
     const char *own[] = {"--coordinator",
@@ -408,7 +409,7 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
  * other's handshakes from ending in time. Those of a trace come when it says so. */
 static enum err start_workers(struct up *up, struct reason *reason)
 {
-    const uint32_t wanted = up->options->churn.trace == NULL ? up->options->workers : 0;
+    const uint32_t wanted = up->options->churn.trace == NULL ? up->workers : 0;
     while (up->begun < wanted && up->begun < up->joined + STARTS_MAX)
         TRY(start_worker(up, up->begun++, reason));
     return ERR_OK;
@@ -689,13 +690,24 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     return print_summary(up, &status, reason);
 }
 
+/* With fewer, a mesh waits for ever. */
+static uint32_t workers_of(const struct up_options *options, const struct spec_mesh *mesh)
+{
+    enum { WORKERS = 2 };
+    if (options->workers != 0)
+        return options->workers;
+    uint32_t places = mesh->stages * spec_mesh_ranks(mesh);
+    return places > WORKERS ? places : WORKERS;
+}
+
 static enum err read_wishes(struct up *up, struct reason *reason)
 {
     const struct up_options *options = up->options;
     TRY(launch_read(&options->launch, &up->launch, reason));
+    up->workers = workers_of(options, &up->launch.spec.mesh);
     if (!churn_is_wanted(&options->churn))
         return ERR_OK;
-    return churn_open(&options->churn, options->workers, options->servers, &up->churn, reason);
+    return churn_open(&options->churn, up->workers, options->servers, &up->churn, reason);
 }
 
 /* Of a run that was stopped: whoever goes on with its weights must not take them for done. */
@@ -749,7 +761,7 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
 {
     static const struct argp_option rows[] = {
         {"servers", 'S', "N", 0, "roostd daemons (1)", 0},
-        {"workers", 'W', "N", 0, "workers (2)", 0},
+        {"workers", 'W', "N", 0, "workers (2, or as many as the mesh has places)", 0},
         {"dir", 'd', "DIR", 0, "the run's directory (runs/NAME)", 0},
         {"backend", 'b', "cpu|cuda", 0, "what workers compute on (cpu)", 0},
         {"devices", KEY_DEVICES, "N", 0,
@@ -762,8 +774,7 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
     static const struct argp_child children[] = {
         {&launch_argp, 0, NULL, 0}, {&churn_argp, 0, NULL, 0}, {0}};
     struct argp argp = {rows, parse_option, "SPEC", summary, children, NULL, NULL};
-    struct up_options options = {
-        .servers = 1, .workers = 2, .devices = 1, .backend = "cpu", .churn.speed = 1};
+    struct up_options options = {.servers = 1, .devices = 1, .backend = "cpu", .churn.speed = 1};
     struct reason reason = {0};
     char stored_spec[4096];
     argp_err_exit_status = EXIT_USAGE;
