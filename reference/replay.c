@@ -4,6 +4,7 @@
 #include "common/files/checkpoint.h"
 #include "common/files/json.h"
 #include "common/files/order.h"
+#include "common/settings/config.h"
 #include "common/settings/flags.h"
 #include "common/settings/options.h"
 #include "reference/async.h"
@@ -225,7 +226,7 @@ static enum err run(const struct replay_arguments *arguments, struct result *res
                     struct reason *reason)
 {
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    TRY(checkpoint_open_any(arguments->path, &checkpoint, reason));
+    TRY(config_path_error(checkpoint_open_any(arguments->path, &checkpoint, reason)));
     TRY(replay(checkpoint, result, reason));
     if (arguments->json)
         return print_json(result);

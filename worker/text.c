@@ -2,6 +2,7 @@
 
 #include "common/files/checkpoint.h"
 #include "common/scoped.h"
+#include "common/settings/config.h"
 #include "common/utf8.h"
 
 #include <string.h>
@@ -27,7 +28,7 @@ static void loaded_release(struct loaded *loaded)
 
 static enum err open_model(const char *path, struct loaded *loaded, struct reason *reason)
 {
-    TRY(checkpoint_open_any(path, &loaded->checkpoint, reason));
+    TRY(config_path_error(checkpoint_open_any(path, &loaded->checkpoint, reason)));
     const char *spec = checkpoint_about(loaded->checkpoint)->spec;
     struct slice text = {(const uint8_t *)spec, strlen(spec)};
     TRY(spec_parse(text, checkpoint_path(loaded->checkpoint), NULL, &loaded->spec, reason));

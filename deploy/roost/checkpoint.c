@@ -46,7 +46,7 @@ static enum err open_folder(const char *directory, struct folder *folder, struct
 {
     if (snprintf(folder->path, PATH_BYTES, "%s/checkpoints", directory) >= PATH_BYTES)
         return reason_set(reason, ERR_INVALID, "DIR is too long");
-    return checkpoint_list(folder->path, &folder->names, reason);
+    return config_path_error(checkpoint_list(folder->path, &folder->names, reason));
 }
 
 /* ERR_BUSY: the run goes on. */

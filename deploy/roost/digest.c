@@ -1,5 +1,6 @@
 /* roost digest: SHA-256 of a checkpoint's weights and optimizer state. */
 #include "common/scoped.h"
+#include "common/settings/config.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"
@@ -34,7 +35,7 @@ int command_digest(int argc, char **argv)
     struct digest digest;
     struct reason reason = {0};
     arguments_parse(&about, argc, argv, &arguments);
-    enum err err = stored_open(arguments.subject, &stored, &reason);
+    enum err err = config_path_error(stored_open(arguments.subject, &stored, &reason));
     if (err == ERR_OK)
         err = stored_digest(&stored, &digest, &reason);
     if (err != ERR_OK)

@@ -3,6 +3,7 @@
 #include "common/files/json.h"
 #include "common/files/safetensors.h"
 #include "common/scoped.h"
+#include "common/settings/config.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/stored.h"
@@ -170,7 +171,7 @@ int command_export(int argc, char **argv)
     struct arguments arguments;
     struct reason reason = {0};
     arguments_parse(&about, argc, argv, &arguments);
-    enum err err = stored_open(arguments.subject, &stored, &reason);
+    enum err err = config_path_error(stored_open(arguments.subject, &stored, &reason));
     if (err == ERR_OK)
         err = export_to(&stored, out, &reason);
     if (err != ERR_OK)

@@ -49,7 +49,7 @@ static enum err read_seed(const char *directory, uint64_t *ret_seed, struct reas
     char path[PATH_BYTES];
     struct spec spec;
     TRY(join_path(path, directory, "run.yaml", reason));
-    TRY(file_read(path, RUN_YAML_BYTES_MAX, &text, reason));
+    TRY(config_path_error(file_read(path, RUN_YAML_BYTES_MAX, &text, reason)));
     TRY(spec_parse(buf_slice(&text), path, NULL, &spec, reason));
     *ret_seed = spec.train.seed;
     return ERR_OK;

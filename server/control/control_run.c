@@ -213,7 +213,10 @@ static enum err adopt(const struct control_wish *wish, struct store_run *stored,
     struct checkpoint_name name;
     TRY(buf_printf(&path, "%s/checkpoints", wish->directory));
     const char *dir = (const char *)path.data;
-    TRY(whole_cut_ask(wish->whole, dir, wish->now_ns, &name, reason));
+    enum err err = whole_cut_ask(wish->whole, dir, wish->now_ns, &name, reason);
+    if (err == ERR_NOT_FOUND)
+        return reason_set(reason, ERR_INVALID, "%s holds no run to resume", wish->directory);
+    TRY(err);
     TRY(checkpoint_open(dir, name, &checkpoint, reason));
     const struct checkpoint_record *about = checkpoint_about(checkpoint);
     stored->spec = strdup(about->spec);

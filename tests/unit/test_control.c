@@ -126,7 +126,7 @@ TEST_F(a_start_that_failed_is_asked_for_again_as_if_it_had_not_been, control)
 
 TEST_F(a_resume_of_nothing_is_refused, control)
 {
-    assert_int_equal(say(f, run_call(f, spec, true)), ERR_NOT_FOUND);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_INVALID);
     assert_false(store_has_active_run(f));
 }
 

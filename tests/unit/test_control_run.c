@@ -218,8 +218,11 @@ static void record_version(struct plan_fixture *f, uint64_t version)
 
 TEST_F(a_resume_of_nothing_is_refused, plan)
 {
+    char said[512];
     f->request.resume = true;
-    assert_int_equal(plan(f), ERR_NOT_FOUND);
+    snprintf(said, sizeof said, "%.400s holds no run to resume", f->directory);
+    assert_int_equal(plan(f), ERR_INVALID);
+    assert_string_equal(f->reason.text, said);
 }
 
 TEST_F(a_resume_says_what_differs_and_what_it_does_to_the_digest, plan)
