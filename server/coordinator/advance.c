@@ -230,8 +230,8 @@ static void try_cut_again(struct coordinator *coordinator, uint64_t now_ms)
  * older cut, as long as that takes. */
 static bool stop_is_over(const struct run *run, uint64_t now_ms)
 {
-    bool for_room = cuts_waits(&run->cuts) && (!run->ending.cuts_again || run->cuts.fails > 0);
-    bool waits = (for_room || run->rewind.wanted) && run->ending.kind == ENDING_STOP;
+    bool waits =
+        (ending_waits_for_room(run) || run->rewind.wanted) && run->ending.kind == ENDING_STOP;
     return run_ends(run) && !waits && run->ending.by_ms <= now_ms;
 }
 

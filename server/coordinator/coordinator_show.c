@@ -1,5 +1,6 @@
 /* What people see of a run, its servers and its members. */
 #include "server/coordinator/audits.h"
+#include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/places.h"
@@ -56,7 +57,7 @@ static bool waits_for_room(const struct coordinator *coordinator, char *ret_text
         snprintf(ret_text, text_bytes,
                  "it waits for room: the coordinator could not store generation %llu: %s",
                  (unsigned long long)run->generation + 1, err_text(ERR_NO_SPACE));
-    else if (cuts_waits(&run->cuts) && run->cuts.error[0] != 0)
+    else if (ending_waits_for_room(run) && run->cuts.error[0] != 0)
         snprintf(ret_text, text_bytes, "it waits for room: %.220s", run->cuts.error);
     else if (run->fingerprint_late)
         snprintf(ret_text, text_bytes,

@@ -67,8 +67,9 @@ void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_
         ending->kind = kind;
     if (ends)
         return;
-    /* Where nobody computes, no step is in flight. */
-    bool computes = run->phase != PHASE_STEPS || coordinator->members.count > 0;
+    /* Where nobody computes, no step is in flight. Of async the last pushes may be under way. */
+    bool computes =
+        run->phase != PHASE_STEPS || coordinator->members.count > 0 || run->settings.async;
     ending->by_ms = now_ms + (computes ? coordinator->settings.stop_ms : 1);
     snprintf(ending->reason, sizeof ending->reason, "%s", why);
     run_due(coordinator, ending->by_ms);
@@ -96,7 +97,7 @@ static void store_stop(struct coordinator *coordinator, const char *why)
 void ending_stop(struct coordinator *coordinator, uint64_t now_ms, const char *why)
 {
     store_stop(coordinator, why);
-    if (cuts_waits(&coordinator->run.cuts) && run_ends(&coordinator->run))
+    if (ending_waits_for_room(&coordinator->run) && run_ends(&coordinator->run))
         ending_now(coordinator); /* asked again: it waits for room no longer */
     else
         ending_begin(coordinator, now_ms, ENDING_STOP, why);
@@ -123,20 +124,37 @@ bool ending_is_due_in_gather(const struct run *run)
            (run->ending.kind == ENDING_PAUSE || !open);
 }
 
-/* Of async no version is cut as it is: pushes have changed its weights since. */
+/* Whether the newest commit may bring a cut that it was sent without. Of async no version is cut as it
+ * is: pushes have changed its weights since. */
+static bool may_cut_newest(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    bool soon = run->ending.kind == ENDING_STOP || servers_connected(&coordinator->servers);
+    return run->phase == PHASE_STEPS && !run->settings.async && run->steps.committed && soon &&
+           succession_files_stay(coordinator);
+}
+
 bool ending_cut_newest(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
-    if (run->phase != PHASE_STEPS || run->settings.async || run->ending.cuts_again ||
-        !run->steps.committed)
+    struct cut_name newest = {run->generation, run->steps.version};
+    bool ordered = run->phase == PHASE_LAST && cuts_ordered(&run->cuts, newest);
+    if (run->ending.cuts_again || (!ordered && !may_cut_newest(coordinator)))
         return false;
     run->ending.cuts_again = true;
     run->ending.by_ms = now_ms + coordinator->settings.stop_ms;
+    run_due(coordinator, run->ending.by_ms);
+    if (ordered)
+        return true;
     tickets_open(&run->tickets, (struct tickets_open){0});
     phase_enter(run, PHASE_LAST);
     succession_cut_newest(coordinator, now_ms);
-    run_due(coordinator, run->ending.by_ms);
     return true;
+}
+
+bool ending_waits_for_room(const struct run *run)
+{
+    return cuts_waits(&run->cuts) && (!run->ending.cuts_again || run->cuts.fails > 0);
 }
 
 /* Stops at once. Steps after the newest cut are lost, and the reason names them. */

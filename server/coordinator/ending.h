@@ -19,8 +19,11 @@ bool ending_is_due_in_gather(const struct run *run);
 /* Ends the run if it can end now. */
 void ending_try(struct coordinator *coordinator);
 /* The time for the step in flight is over: it is dropped, and the newest version is cut as it is, by its
- * commit, sent once more. False: there is no such commit, or that was tried. */
+ * commit, sent once more; where that cut is ordered already it gets as much time. False: there is no
+ * such commit, or that time is over as well. */
 bool ending_cut_newest(struct coordinator *coordinator, uint64_t now_ms);
+/* Whether the last cut waits for room on a disk, as long as that takes. */
+bool ending_waits_for_room(const struct run *run);
 /* The run is stopped as it stands. */
 void ending_now(struct coordinator *coordinator);
 /* The run is over, for this reason. */

@@ -194,7 +194,7 @@ struct ending {
     bool stop_stored; /* an operator's, for a successor */
     char reason[COORDINATOR_TEXT_BYTES];
     uint64_t by_ms;  /* at this moment the step in flight is dropped */
-    bool cuts_again; /* it was: the version before it is cut by its commit, sent once more */
+    bool cuts_again; /* it was, and the newest version's cut has its own time */
 };
 
 struct run {

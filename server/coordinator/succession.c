@@ -281,6 +281,23 @@ static void tell_all(struct coordinator *coordinator)
     }
 }
 
+bool succession_files_stay(const struct coordinator *coordinator)
+{
+    uint64_t version = coordinator->run.steps.version;
+    uint32_t file = 0; /* as a cut numbers them */
+    for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
+        const struct server_entry *server = servers_active(&coordinator->servers, i);
+        if (server == NULL)
+            continue;
+        const struct server_held *held = &server->held;
+        if (held->has_decision && held->decision.step + 1 == version &&
+            held->file != WIRE_FILE_NONE && held->file != file)
+            return false;
+        file++;
+    }
+    return true;
+}
+
 void succession_cut_newest(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;

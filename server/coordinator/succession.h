@@ -45,6 +45,9 @@ const char *succession_missing(const struct coordinator *coordinator);
  * when the run is to stop. */
 bool succession_may_hear(struct coordinator *coordinator, uint64_t now_ms);
 
+/* P9: whether a server that still writes for an earlier coordinator's attempt at the newest version's cut
+ * would write the same file again. */
+bool succession_files_stay(const struct coordinator *coordinator);
 /* P9: the newest commit is to bring a cut that it has not brought, with an attempt above every other
  * that a coordinator before this one may have begun. */
 void succession_cut_newest(struct coordinator *coordinator, uint64_t now_ms);

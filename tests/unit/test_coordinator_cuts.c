@@ -449,6 +449,45 @@ TEST_F(a_stop_where_nobody_computes_waits_for_no_step, coordinator, .steps = 9)
     assert_cuts_newest(f);
 }
 
+TEST_F(a_stop_where_nobody_computes_waits_for_the_cut_under_way, coordinator, .steps = 9,
+       .cut_every = 1)
+{
+    step(f, 0);
+    stop(f);
+    tick(f, 1);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_int_equal(status(f).cut.version, 1);
+}
+
+TEST_F(a_cut_that_is_ordered_late_in_a_stop_has_time_of_its_own, coordinator, .steps = 9,
+       .workers = 1)
+{
+    step(f, 0);
+    stop(f);
+    tick(f, STOP_MS - 1);
+    step(f, 1);
+    tick(f, 1);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    record_all(f, 2);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_int_equal(status(f).cut.version, 2);
+}
+
+TEST_F(a_stop_that_is_asked_again_drops_no_cut_under_way, coordinator, .steps = 9)
+{
+    step(f, 0);
+    stop(f);
+    tick(f, 1);
+    stop(f);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    f->attempt = 1;
+    record_all(f, 1);
+    assert_int_equal(status(f).cut.version, 1);
+    assert_string_equal(status(f).reason, "operator");
+}
+
 TEST_F(a_stop_whose_cut_takes_too_long_says_what_is_dropped, coordinator, .steps = 9)
 {
     step(f, 0);
