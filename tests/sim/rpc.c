@@ -77,10 +77,10 @@ static struct rpc_message *receive(struct sim *sim, struct message *message)
         received->slices[2 * i] = (struct slice){whole[i].data, cut};
         received->slices[2 * i + 1] = (struct slice){whole[i].data + cut, whole[i].bytes - cut};
     }
-    received->base.slice_count = 2 * count;
-    received->base.bytes = message_bytes(message);
-    received->base.released = received_free;
-    received->base.slices = received->slices;
+    received->base = (struct rpc_message){.slice_count = 2 * count,
+                                          .bytes = message_bytes(message),
+                                          .released = received_free,
+                                          .slices = received->slices};
     atomic_init(&received->base.references, 1);
     return &received->base;
 }
