@@ -304,9 +304,10 @@ void succession_cut_newest(struct coordinator *coordinator, uint64_t now_ms)
     struct cut_name newest = {run->generation, run->steps.version};
     uint32_t attempt = 0;
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
-        const struct server_held *held = &servers_of_map(&coordinator->servers, i)->held;
-        if (held->decision.step + 1 == newest.version && held->attempt > attempt)
-            attempt = held->attempt;
+        const struct server_entry *server = servers_of_map(&coordinator->servers, i);
+        if (server != NULL && server->held.decision.step + 1 == newest.version &&
+            server->held.attempt > attempt)
+            attempt = server->held.attempt;
     }
     cuts_resume(&run->cuts, newest, attempt, now_ms);
     run_due(coordinator, now_ms);

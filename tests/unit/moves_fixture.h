@@ -19,6 +19,7 @@ struct player {
     bool owns[CHUNKS];
     bool cuts; /* it was told to write what it begins with */
     bool told_leave;
+    uint32_t attempt; /* at its newest cut */
 };
 
 struct moves_fixture {
@@ -62,6 +63,7 @@ static inline void obey_commit(struct moves_fixture *f, uint32_t i,
     f->committed = f->told[i] = true;
     f->commit = command->commit;
     f->file[i] = command->file;
+    f->players[i].attempt = command->attempt;
     f->move_count += command->move_count;
     for (uint32_t m = 0; m < command->move_count; m++)
         for (uint32_t c = 0; c < command->moves[m].count; c++) {
@@ -196,7 +198,9 @@ static inline void manifest(struct moves_fixture *f, uint32_t i, uint64_t versio
     report(f, i,
            (struct server_report){
                .kind = SERVER_MANIFEST,
-               .manifest = {.cut = {f->players[i].generation, version}, .code = code}});
+               .manifest = {.cut = {f->players[i].generation, version},
+                            .attempt = f->players[i].attempt,
+                            .code = code}});
 }
 
 static inline uint32_t owned(const struct moves_fixture *f, uint32_t i)

@@ -132,6 +132,27 @@ TEST_F(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded, moves, .tr
     assert_int_equal(status(f).moves.servers_drained, 1);
 }
 
+/* Its place in the chunk map is free, and the last one's is not. */
+TEST_F(p9_a_run_that_a_server_has_left_stops_with_a_cut_of_its_newest_version, moves, .trains = true)
+{
+    assert_int_equal(drain(f, 0, NULL), ERR_OK);
+    step(f);
+    step(f);
+    assert_true(f->players[0].told_leave);
+    lose(f, 0);
+    step(f);
+    const uint64_t newest = status(f).version;
+    assert_true(f->stored.name.version < newest);
+    assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "a test"), ERR_OK);
+    coordinator_tick(f->coordinator, ++f->now_ms);
+    look(f);
+    assert_true(f->commit.cut);
+    assert_int_equal(f->commit.step + 1, newest);
+    finish(f);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_int_equal(f->stored.name.version, newest);
+}
+
 /* The newest cut, without server 1, is damaged; the older one has its file. */
 TEST_F(p11_who_has_left_stays_when_the_run_goes_back_to_a_cut_with_its_file, moves, .trains = true)
 {
