@@ -5,6 +5,7 @@
 #include "server/coordinator/phase.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/succession.h"
+#include "server/coordinator/tickets.h"
 
 /* The store keeps the run as training. */
 static void pause_now(struct coordinator *coordinator, const char *reason)
@@ -65,12 +66,15 @@ void ending_begin(struct coordinator *coordinator, uint64_t now_ms, enum ending_
     bool ends = run_ends(run);
     if (!ends || kind == ENDING_PAUSE)
         ending->kind = kind;
-    if (ends)
+    if (ends) {
+        run_due(coordinator, ending->by_ms); /* a pause does not wait for room */
         return;
-    /* Where nobody computes, no step is in flight. Of async the last pushes may be under way. */
-    bool computes =
-        run->phase != PHASE_STEPS || coordinator->members.count > 0 || run->settings.async;
-    ending->by_ms = now_ms + (computes ? coordinator->settings.stop_ms : 1);
+    }
+    /* Where nobody computes, no step is in flight but one that servers still add up. Of async the
+     * last pushes may be under way. */
+    bool in_flight = run->phase != PHASE_STEPS || coordinator->members.count > 0 ||
+                     run->settings.async || tickets_all_done(&run->tickets, TICKET_TRAIN);
+    ending->by_ms = now_ms + (in_flight ? coordinator->settings.stop_ms : 1);
     snprintf(ending->reason, sizeof ending->reason, "%s", why);
     run_due(coordinator, ending->by_ms);
     effects_log(&coordinator->effects, false, "run stops  version=%llu reason=\"%s\"",
@@ -138,7 +142,9 @@ bool ending_cut_newest(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
     struct cut_name newest = {run->generation, run->steps.version};
-    bool ordered = run->phase == PHASE_LAST && cuts_ordered(&run->cuts, newest);
+    bool ordered =
+        run->phase == PHASE_LAST &&
+        (cuts_ordered(&run->cuts, newest) || cuts_same(run->cuts.waiting, newest));
     if (run->ending.cuts_again || (!ordered && !may_cut_newest(coordinator)))
         return false;
     run->ending.cuts_again = true;
@@ -154,7 +160,7 @@ bool ending_cut_newest(struct coordinator *coordinator, uint64_t now_ms)
 
 bool ending_waits_for_room(const struct run *run)
 {
-    return cuts_waits(&run->cuts) && (!run->ending.cuts_again || run->cuts.fails > 0);
+    return cuts_waits(&run->cuts) && run->cuts.fails > 0;
 }
 
 /* Stops at once. Steps after the newest cut are lost, and the reason names them. */

@@ -281,19 +281,28 @@ static void tell_all(struct coordinator *coordinator)
     }
 }
 
+/* Whether what it held when this coordinator asked was the run's newest decision. */
+static bool held_newest(const struct run *run, const struct server_held *held)
+{
+    return held->has_decision && held->decision.generation == run->generation &&
+           held->decision.step + 1 == run->steps.version;
+}
+
+/* Whether it may be writing the newest version's cut into another file than that. */
+static bool writes_another(const struct run *run, const struct server_entry *server, uint32_t file)
+{
+    uint32_t held = held_newest(run, &server->held) ? server->held.file : WIRE_FILE_NONE;
+    uint32_t own = run->steps.commit.cut ? server->file : WIRE_FILE_NONE;
+    return (held != WIRE_FILE_NONE && held != file) || (own != WIRE_FILE_NONE && own != file);
+}
+
 bool succession_files_stay(const struct coordinator *coordinator)
 {
-    uint64_t version = coordinator->run.steps.version;
     uint32_t file = 0; /* as a cut numbers them */
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_active(&coordinator->servers, i);
-        if (server == NULL)
-            continue;
-        const struct server_held *held = &server->held;
-        if (held->has_decision && held->decision.step + 1 == version &&
-            held->file != WIRE_FILE_NONE && held->file != file)
+        if (server != NULL && writes_another(&coordinator->run, server, file++))
             return false;
-        file++;
     }
     return true;
 }
@@ -305,8 +314,7 @@ void succession_cut_newest(struct coordinator *coordinator, uint64_t now_ms)
     uint32_t attempt = 0;
     for (uint32_t i = 0; i < coordinator->servers.chosen_count; i++) {
         const struct server_entry *server = servers_of_map(&coordinator->servers, i);
-        if (server != NULL && server->held.decision.step + 1 == newest.version &&
-            server->held.attempt > attempt)
+        if (server != NULL && held_newest(run, &server->held) && server->held.attempt > attempt)
             attempt = server->held.attempt;
     }
     cuts_resume(&run->cuts, newest, attempt, now_ms);

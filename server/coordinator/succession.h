@@ -45,8 +45,8 @@ const char *succession_missing(const struct coordinator *coordinator);
  * when the run is to stop. */
 bool succession_may_hear(struct coordinator *coordinator, uint64_t now_ms);
 
-/* P9: whether a server that still writes for an earlier coordinator's attempt at the newest version's cut
- * would write the same file again. */
+/* P9: whether a server that still writes for an earlier attempt at the newest version's cut, by this
+ * coordinator or one before it, would write the same file again. */
 bool succession_files_stay(const struct coordinator *coordinator);
 /* P9: the newest commit is to bring a cut that it has not brought, with an attempt above every other
  * that a coordinator before this one may have begun. */

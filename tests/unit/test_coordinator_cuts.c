@@ -410,6 +410,27 @@ TEST_F(a_pause_does_not_wait_for_ever, coordinator, .steps = 9)
     assert_null(seen(f, EFFECT_STORE_STATE));
 }
 
+/* The stop would wait for room, or for the lost server. */
+TEST_F(a_pause_of_a_run_that_stops_waits_for_no_room, coordinator, .steps = 9)
+{
+    step(f, 0);
+    stop(f);
+    step(f, 1);
+    say_manifest(f, 0, 2, ERR_NO_SPACE);
+    while (command(f, 0, SERVER_COMMIT) == NULL)
+        tick(f, coordinator_next_ms(f->coordinator) - f->now_ms);
+    commit_all(f, 1); /* the second attempt is under way */
+    tick(f, 10 * STOP_MS);
+    lose_server(f, 1);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    take_a_pause(f);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(coordinator_next_ms(f->coordinator) <= f->now_ms + STOP_MS);
+        tick(f, STOP_MS);
+    }
+    assert_true(status(f).paused);
+}
+
 TEST_F(a_stop_on_a_cut_needs_no_further_step, coordinator, .steps = 9)
 {
     stop(f);
@@ -447,6 +468,21 @@ TEST_F(a_stop_where_nobody_computes_waits_for_no_step, coordinator, .steps = 9)
     stop(f);
     tick(f, 1);
     assert_cuts_newest(f);
+}
+
+/* Its worker has left with the step done; a server has not added all up yet. */
+TEST_F(a_stop_drops_no_step_that_is_computed, coordinator, .steps = 9, .workers = 1,
+       .whole_steps = true)
+{
+    step(f, 0);
+    complete(f, f->worker, ticket_of(f, f->worker, 1), ERR_OK);
+    say_reduced(f, 0, 1, 1);
+    leave(f, f->worker, "done");
+    look(f);
+    stop(f);
+    tick(f, 1);
+    say_reduced(f, 1, 1, 1);
+    assert_int_equal(status(f).version, 2);
 }
 
 TEST_F(a_stop_where_nobody_computes_waits_for_the_cut_under_way, coordinator, .steps = 9,

@@ -153,6 +153,32 @@ TEST_F(p9_a_run_that_a_server_has_left_stops_with_a_cut_of_its_newest_version, m
     assert_int_equal(f->stored.name.version, newest);
 }
 
+/* s0 has left its place, took it again with the commit that was a cut as well, and was not in it: with
+ * s0 in it the others would write other files, and one may not have heard that the cut failed. */
+TEST_F(p9_a_stop_cuts_no_version_again_in_other_files, moves, .trains = true)
+{
+    add_third(f);
+    step(f);
+    assert_int_equal(drain(f, 0, NULL), ERR_OK);
+    for (uint32_t i = 0; i < 3; i++)
+        step(f);
+    assert_true(f->players[0].told_leave);
+    lose(f, 0);
+    connect(f, 0, 30);
+    ready(f, 0);
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+    commit_said(f);
+    assert_int_equal(f->file[0], WIRE_FILE_NONE);
+    acknowledge(f);
+    manifest(f, 1, status(f).version, ERR_IO);
+    f->committed = false;
+    assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "a test"), ERR_OK);
+    coordinator_tick(f->coordinator, ++f->now_ms);
+    look(f);
+    assert_false(f->committed);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+}
+
 /* The newest cut, without server 1, is damaged; the older one has its file. */
 TEST_F(p11_who_has_left_stays_when_the_run_goes_back_to_a_cut_with_its_file, moves, .trains = true)
 {

@@ -409,6 +409,32 @@ TEST_F(p7_a_stop_that_the_coordinator_before_was_asked_for_is_carried_out, succe
     assert_string_equal(status(&f->c).reason, "operator");
 }
 
+/* What the servers wrote for the coordinator before was of a generation that is over. */
+TEST_F(p9_a_stop_may_cut_a_version_that_an_older_generation_cut_in_other_files, succession,
+       .asked = true)
+{
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct server_held held = held_of(f, i, 5);
+        held.file = (i + 1) % SERVERS;
+        assert_int_equal(say_held(f, i, held), ERR_OK);
+    }
+    f->c.generation = GENERATION;
+    commit_all(&f->c, 4);
+    restart_server(&f->c, 1);
+    f->c.generation = status(&f->c).generation;
+    ready_all(&f->c, 2);
+    for (uint64_t number = 2; number < 5; number++)
+        step(&f->c, number);
+    stop(&f->c);
+    tick(&f->c, 1);
+    assert_int_equal(status(&f->c).state, RUN_TRAINING);
+    assert_true(command(&f->c, 0, SERVER_COMMIT)->commit.cut);
+    f->c.attempt = 1;
+    record_all(&f->c, 5);
+    assert_int_equal(status(&f->c).state, RUN_STOPPED);
+    assert_int_equal(status(&f->c).cut.version, 5);
+}
+
 TEST_F(p7_a_stop_waits_for_servers_that_say_hello_later, succession)
 {
     go_on(f);
@@ -554,6 +580,38 @@ static void say_held_last(struct succession_fixture *f)
     ask_all(f);
     for (uint32_t i = 0; i < SERVERS; i++)
         assert_int_equal(say_held(f, i, i == 0 ? held_of(f, 0, 4) : held_last(f, i, i)), ERR_OK);
+}
+
+/* The last cut that a successor resumes does not wait for room: nobody has said so. */
+TEST_F(p9_a_resumed_last_cut_is_not_dropped_by_a_stop_that_is_asked_twice, succession)
+{
+    say_held_last(f);
+    f->c.generation = GENERATION;
+    commit_all(&f->c, 4);
+    stop(&f->c);
+    stop(&f->c);
+    assert_int_equal(status(&f->c).state, RUN_TRAINING);
+    tick(&f->c, STOP_MS); /* the attempt begins, and gets its time */
+    assert_int_equal(status(&f->c).state, RUN_TRAINING);
+    commit_all(&f->c, 4);
+    f->c.attempt = 3;
+    record_all(&f->c, 5);
+    assert_true(status(&f->c).state == RUN_ENDED || status(&f->c).state == RUN_STOPPED);
+    assert_int_equal(status(&f->c).cut.version, 5);
+}
+
+TEST_F(p9_a_stop_does_not_wait_for_ever_for_a_resumed_last_cut, succession)
+{
+    say_held_last(f);
+    f->c.generation = GENERATION;
+    commit_all(&f->c, 4);
+    lose_server(&f->c, 2);
+    stop(&f->c);
+    tick(&f->c, STOP_MS);
+    tick(&f->c, STOP_MS);
+    assert_int_equal(status(&f->c).state, RUN_STOPPED);
+    assert_string_equal(status(&f->c).reason,
+                        "operator; version 5 is dropped, the newest checkpoint is of version 2");
 }
 
 /* The dead one waited for room. */
