@@ -183,14 +183,21 @@ bool commit_is_acknowledged(const struct coordinator *coordinator)
     return true;
 }
 
+void commit_stop_validation(struct run *run)
+{
+    if (!run->validation.running)
+        return;
+    validation_stop(&run->validation);
+    tickets_stop_validation(&run->tickets);
+}
+
 void commit_finish_validation(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
     if (run_ends(run))
-        validation_stop(&run->validation);
+        commit_stop_validation(run);
     if (!run->validation.running || !validation_complete(&run->validation))
         return;
-    validation_stop(&run->validation);
     struct validation_result sum = validation_sum(&run->validation);
     check(sum.sample_count > 0);
     double predictions = (double)sum.sample_count * run->settings.seal.sample_predictions;
@@ -202,6 +209,7 @@ void commit_finish_validation(struct coordinator *coordinator)
         .accuracy = (double)sum.correct_count / predictions,
         .slot_ms = run->tickets.validate.useful_ms,
     };
+    commit_stop_validation(run);
     effects_add(&coordinator->effects, EFFECT_VALIDATION)->validation = run->last_validation;
 }
 

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/advance.h"
 #include "server/coordinator/audits.h"
+#include "server/coordinator/commit.h"
 #include "server/coordinator/ended.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
@@ -461,17 +462,19 @@ static enum err ticket_valid(const struct run *run, const struct complete_reques
     return brings && !result_fits(&run->settings, request) ? ERR_MALFORMED : ERR_OK;
 }
 
-/* A version whose held-out loss is not finite has no row of validation; nobody waits for one. */
-static void add_result(struct coordinator *coordinator, const struct member *member,
+/* A version whose held-out loss is not finite has no row of validation; nobody waits for one.
+ * Whether it may have one still. */
+static bool add_result(struct coordinator *coordinator, const struct member *member,
                        const struct ticket *ticket, const struct validation_result *result)
 {
     struct run *run = &coordinator->run;
     if (validation_add(&run->validation, ticket->node.index, result))
-        return;
-    validation_stop(&run->validation);
+        return true;
+    commit_stop_validation(run);
     effects_log(&coordinator->effects, true,
                 "validation not finite  worker=%s version=%llu next=none of this version",
                 member->own.name, (unsigned long long)ticket->version);
+    return false;
 }
 
 /* The ticket is done. Returns the slots that this made done. */
@@ -482,10 +485,8 @@ static uint32_t take_done(struct coordinator *coordinator, uint64_t now_ms,
     struct run *run = &coordinator->run;
     bool train = ticket->kind == TICKET_TRAIN;
     bool open = train ? run->phase == PHASE_STEPS : run->validation.running;
-    if (!open)
+    if (!open || (!train && !add_result(coordinator, member, ticket, result)))
         return 0;
-    if (!train)
-        add_result(coordinator, member, ticket, result);
     uint32_t done = tickets_done(&run->tickets, now_ms, ticket);
     if (train && run->settings.async && done > 0)
         window_done(run, ticket);

@@ -237,6 +237,7 @@ void cuts_resume(struct cuts *cuts, struct cut_name name, uint32_t attempt, uint
 {
     cuts->waiting = name;
     cuts->attempt = attempt;
+    cuts->fails = 0;
     cuts->again_ms = now_ms > 0 ? now_ms : 1;
 }
 

@@ -142,9 +142,8 @@ bool ending_cut_newest(struct coordinator *coordinator, uint64_t now_ms)
 {
     struct run *run = &coordinator->run;
     struct cut_name newest = {run->generation, run->steps.version};
-    bool ordered =
-        run->phase == PHASE_LAST &&
-        (cuts_ordered(&run->cuts, newest) || cuts_same(run->cuts.waiting, newest));
+    bool ordered = run->phase == PHASE_LAST &&
+                   (cuts_ordered(&run->cuts, newest) || cuts_same(run->cuts.waiting, newest));
     if (run->ending.cuts_again || (!ordered && !may_cut_newest(coordinator)))
         return false;
     run->ending.cuts_again = true;

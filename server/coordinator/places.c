@@ -25,11 +25,14 @@ bool places_late(const struct run *run, uint64_t attempt)
     return gang != NULL && gang->late;
 }
 
-/* Of the lease, if the member has a place of it; else NULL. */
+/* Of the lease, if the member has a place of it; else NULL. A report may name any lease, also
+ * before its member has a place. */
 static struct gang *gang_of(const struct run *run, const struct member *member, uint64_t attempt)
 {
     struct gang *gang = gangs_find(&run->gangs, attempt);
-    return gang != NULL && gang->seats[member->seat].member == member->id ? gang : NULL;
+    bool has = gang != NULL && member->seat < run->gangs.seats &&
+               gang->seats[member->seat].member == member->id;
+    return has ? gang : NULL;
 }
 
 uint32_t places_leases(const struct run *run, const struct member *member,

@@ -131,7 +131,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
     TRY(cuts_init(&run->cuts, past != NULL ? &past->cut : NULL));
     TRY(tickets_init(&run->tickets, &tickets));
     TRY(gangs_init(&run->gangs, shared ? run->settings.place_count : 0, ranks,
-                   COORDINATOR_MEMBERS_MAX, settings->term << 32));
+                   COORDINATOR_MEMBERS_MAX * COORDINATOR_LEASES_MAX, settings->term << 32));
     return validation_init(&run->validation, tickets.pieces);
 }
 

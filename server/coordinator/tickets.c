@@ -115,6 +115,12 @@ void tickets_open(struct tickets *tickets, struct tickets_open open)
     keep_leases(tickets, false);
 }
 
+void tickets_stop_validation(struct tickets *tickets)
+{
+    work_open(&tickets->validate, false);
+    keep_leases(tickets, false);
+}
+
 void tickets_move(struct tickets *tickets, uint64_t step, uint32_t steps)
 {
     train_open(tickets, step, steps);

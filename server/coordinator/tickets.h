@@ -118,6 +118,8 @@ struct tickets_open {
     bool validate;
 };
 void tickets_open(struct tickets *tickets, struct tickets_open open);
+/* The validation and its leases are gone. */
+void tickets_stop_validation(struct tickets *tickets);
 /* The same for training alone, which may go back to older steps. */
 void tickets_move(struct tickets *tickets, uint64_t step, uint32_t steps);
 /* Marks a slot of an open step as done, or as not done. */

@@ -196,11 +196,10 @@ static inline void cannot_prepare(struct moves_fixture *f, uint32_t i, enum err 
 static inline void manifest(struct moves_fixture *f, uint32_t i, uint64_t version, enum err code)
 {
     report(f, i,
-           (struct server_report){
-               .kind = SERVER_MANIFEST,
-               .manifest = {.cut = {f->players[i].generation, version},
-                            .attempt = f->players[i].attempt,
-                            .code = code}});
+           (struct server_report){.kind = SERVER_MANIFEST,
+                                  .manifest = {.cut = {f->players[i].generation, version},
+                                               .attempt = f->players[i].attempt,
+                                               .code = code}});
 }
 
 static inline uint32_t owned(const struct moves_fixture *f, uint32_t i)

@@ -550,6 +550,27 @@ TEST_F(a_stop_says_what_a_lost_server_took_along, coordinator, .steps = 9)
                         "operator; version 1 is dropped, the newest checkpoint is of version 0");
 }
 
+/* Of the generation before, the last cut had found no room. */
+TEST_F(a_stop_waits_for_no_room_that_another_cut_had_not, coordinator, .steps = 2)
+{
+    step(f, 0);
+    step(f, 1);
+    say_manifest(f, 0, 2, ERR_NO_SPACE);
+    restart_server(f, 1);
+    f->generation = status(f).generation;
+    ready_all(f, 0);
+    step(f, 0);
+    stop(f);
+    tick(f, 1);
+    assert_true(command(f, 0, SERVER_COMMIT)->commit.cut);
+    commit_all(f, 0);
+    stop(f);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    lose_server(f, 1);
+    tick(f, STOP_MS);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+}
+
 TEST_F(a_stop_does_not_wait_for_validation, coordinator, .steps = 4, .validated = true)
 {
     step(f, 0);

@@ -765,6 +765,44 @@ TEST_F(whose_half_was_not_pushed_is_known, places, .c.steps = 4, .c.halves = tru
     assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[1]);
 }
 
+TEST_F(who_has_no_place_may_name_any_lease, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    name(f, &replies[0], 2, 1);
+    assert_true(
+        places_now(f, replies[0].ticket.attempt, (struct peer[WIRE_PLACES_MAX]){0}).peer_count ==
+        PLACES);
+}
+
+/* S9: each has a place of as many leases as a member may hold. */
+TEST_F(s9_more_leases_than_members_are_shared, coordinator, .plan = 64)
+{
+    enum { CROWD = 1100, ROUNDS = 8 };
+    static uint64_t members[CROWD];
+    f->run.slots = 1024;
+    f->run.seal.schedule.step_samples = 2048;
+    f->run.delay = ROUNDS - 1;
+    f->run.place_count = 2;
+    f->run.places = stages;
+    f->run.place_leases = ROUNDS;
+    f->run.node_slots = 1;
+    start(f, &f->run);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "w%u", i);
+        members[i] = join_reached(f, text);
+    }
+    for (uint64_t sequence = 1; sequence <= ROUNDS; sequence++)
+        for (uint32_t i = 0; i < CROWD; i++)
+            assert_int_equal(acquire(f, members[i], sequence, 100000), ERR_OK);
+    struct coordinator_seat seat;
+    uint32_t seats = 0;
+    while (coordinator_seat(f->coordinator, seats, &seat))
+        seats += PLACES;
+    assert_int_equal(seats, CROWD * ROUNDS);
+}
+
 TEST_F(the_last_place_brings_what_a_piece_is_worth, places, .c.steps = 2, .c.validated = true)
 {
     struct acquire_reply replies[PLACES];

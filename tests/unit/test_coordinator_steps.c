@@ -296,6 +296,25 @@ TEST_F(the_first_result_of_a_piece_counts_whatever_a_second_one_says, coordinato
     assert_true(seen(f, EFFECT_VALIDATION)->validation.loss == 5.0 / 5);
 }
 
+TEST_F(nobody_computes_a_validation_that_is_given_up, coordinator, .steps = 4, .validated = true,
+       .workers = 1)
+{
+    step(f, 0);
+    step(f, 1);
+    assert_int_equal(ticket_of(f, f->worker, 1).kind, TICKET_TRAIN);
+    uint64_t other = join_named(f, "other");
+    struct complete_request request = {.member = other,
+                                       .secret = secret_of(other),
+                                       .ticket = ticket_of(f, other, 1),
+                                       .loss_sum = NAN,
+                                       .sample_count = 2};
+    assert_int_equal(request.ticket.kind, TICKET_VALIDATE);
+    assert_int_equal(ticket_of(f, other, 2).kind, TICKET_VALIDATE);
+    assert_int_equal(say_complete(f, &request), ERR_OK);
+    assert_int_equal(acquire(f, other, 3, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER)); /* no piece is left for it */
+}
+
 /* Two of them would make the sum so. */
 TEST_F(a_result_that_may_make_the_sum_not_finite_has_no_row_and_names_who_brought_it, coordinator,
        .steps = 1, .validated = true, .workers = 1)

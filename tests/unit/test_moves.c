@@ -133,7 +133,8 @@ TEST_F(p11_a_drained_server_leaves_when_a_cut_without_it_is_recorded, moves, .tr
 }
 
 /* Its place in the chunk map is free, and the last one's is not. */
-TEST_F(p9_a_run_that_a_server_has_left_stops_with_a_cut_of_its_newest_version, moves, .trains = true)
+TEST_F(p9_a_run_that_a_server_has_left_stops_with_a_cut_of_its_newest_version, moves,
+       .trains = true)
 {
     assert_int_equal(drain(f, 0, NULL), ERR_OK);
     step(f);

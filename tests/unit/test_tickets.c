@@ -422,6 +422,20 @@ TEST_F(validation_comes_after_training_piece_by_piece, tickets, .slots = 1)
     assert_false(tickets_all_done(&f->tickets, TICKET_TRAIN));
 }
 
+TEST_F(a_validation_that_is_stopped_leaves_the_steps_as_they_are, tickets, .slots = 1)
+{
+    tickets_open(&f->tickets, (struct tickets_open){.steps = 1, .validate = true});
+    struct lease train = grant(&f->tickets, 0, 1, 1), piece = grant(&f->tickets, 0, 2, 1);
+    tickets_stop_validation(&f->tickets);
+    tickets_check(&f->tickets);
+    assert_null(tickets_find(&f->tickets, piece.attempt));
+    assert_non_null(tickets_find(&f->tickets, train.attempt));
+    assert_int_equal(tickets_held(&f->tickets, 2), 0);
+    assert_false(tickets_free(&f->tickets));
+    done(&f->tickets, 1, train);
+    assert_true(tickets_all_done(&f->tickets, TICKET_TRAIN));
+}
+
 TEST_F(a_new_step_starts_with_everything_free, tickets, .slots = 2, .node_slots = 1)
 {
     struct lease old = grant(&f->tickets, 0, 1, 1);
