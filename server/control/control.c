@@ -88,6 +88,13 @@ static enum err read_served(const struct control_run *run, struct data_reader *r
                       "the data set that this daemon would serve differs from the run's");
 }
 
+/* Whoever has the data set that this start waits for may wait for the checkpoints that it holds. */
+static void give_way(struct control *control, const struct data_wish *wish)
+{
+    if (!data_reader_is_for(&control->wanted_data, wish))
+        whole_cut_end_call(&control->whole, false);
+}
+
 /* The run has its number, and read_served() was OK. */
 static enum err serve_data(struct control *control, const struct control_run *run,
                            struct data_reader *reader)
@@ -337,7 +344,10 @@ static enum err start_run(struct control *control, uint64_t now_ns,
     /* What was read for its facts is what is served. */
     const struct data_wish served = {wanted.reads ? request->spec : plan.run->stored.spec,
                                      wanted.reads};
-    TRY(read_served(plan.run, reader, &served, now_ns, reason));
+    enum err err = read_served(plan.run, reader, &served, now_ns, reason);
+    if (err == ERR_SEARCHING)
+        give_way(control, &served);
+    TRY(err);
     if (!request->resume)
         TRY(control_run_check_weights(plan.run, control->local_link == 0, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));

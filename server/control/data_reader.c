@@ -41,7 +41,7 @@ static bool reads(const struct data_reader *reader)
     return reader->text != NULL && !atomic_load(&reader->over);
 }
 
-static bool is_for(const struct data_reader *reader, const struct data_wish *wish)
+bool data_reader_is_for(const struct data_reader *reader, const struct data_wish *wish)
 {
     return strcmp(reader->text, wish->spec) == 0 && reader->entropy == wish->entropy;
 }
@@ -55,7 +55,7 @@ enum err data_reader_ask(struct data_reader *reader, const struct data_wish *wis
     bool begins = reader->text == NULL;
     if (begins)
         TRY(begin(reader, wish, reason));
-    bool ours = is_for(reader, wish);
+    bool ours = data_reader_is_for(reader, wish);
     if (ours)
         reader->asked_ns = now_ns;
     if (!ours)

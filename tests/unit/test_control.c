@@ -720,6 +720,63 @@ enum err __wrap_whole_cut_read(struct whole_cut_reader *reader, const char *chec
     return *ret_whole ? ERR_OK : reason_set(reason, ERR_CORRUPT, "damaged");
 }
 
+/* A directory with a recorded version 0 of a run that the store has never heard of. */
+static const char *directory_of_run(struct control_fixture *f, const char *name,
+                                    const struct digest *data_digest)
+{
+    struct checkpoint_record record = {.name = {1, 0},
+                                       .run = 1,
+                                       .data_digest = *data_digest,
+                                       .spec = spec_served,
+                                       .server_count = 1};
+    struct checkpoint_writer *writer;
+    const float weight = 1;
+    char path[300];
+    const char *directory = folder_path(&f->folder, name);
+    snprintf(path, sizeof path, "%s/checkpoints", directory);
+    assert_int_equal(checkpoint_writer_new(&file_ops_real, path, record.name, 0,
+                                           (struct checkpoint_arrays){0}, &writer, NULL),
+                     ERR_OK);
+    assert_int_equal(checkpoint_writer_add(writer, 0, 1, &weight, NULL, NULL), ERR_OK);
+    assert_int_equal(checkpoint_writer_finish(writer, &record.manifests[0], NULL), ERR_OK);
+    checkpoint_writer_free(writer);
+    assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);
+    return directory;
+}
+
+/* `samples` 0: the operator has no copy of the data. */
+static enum err resume_in(struct control_fixture *f, const char *directory,
+                          const struct digest *data_digest, uint64_t samples)
+{
+    struct call *call = run_call(f, spec_served, true);
+    call->start_run.directory = directory;
+    call->start_run.samples = samples;
+    memcpy(call->start_run.data_digest, data_digest->bytes, WIRE_DIGEST_BYTES);
+    return say(f, call);
+}
+
+/* One has its data set read and waits for the checkpoints, the other one has those and waits for
+ * its data set. */
+TEST_F(two_resumes_of_runs_that_the_store_does_not_know_do_not_wait_for_each_other, control)
+{
+    struct digest none = {0}, digest;
+    struct spec parsed;
+    struct data *data;
+    assert_int_equal(spec_parse(slice_of(spec_served), "spec", NULL, &parsed, NULL), ERR_OK);
+    assert_int_equal(run_data_open(&parsed, NULL, &data, NULL), ERR_OK);
+    digest = *data_digest(data);
+    data_free(data);
+    const char *first = directory_of_run(f, "first", &digest);
+    const char *second = directory_of_run(f, "second", &digest);
+    assert_int_equal(resume_in(f, first, &none, 0), ERR_SEARCHING);
+    assert_int_equal(resume_in(f, second, &digest, 54), ERR_SEARCHING);
+    assert_string_equal(answer.text, "the coordinator reads the data set of another run");
+    while (!atomic_load(&f->control->wanted_data.over))
+        sched_yield();
+    assert_int_equal(resume_in(f, first, &none, 0), ERR_OK);
+    assert_int_equal(resume_in(f, second, &digest, 54), ERR_EXISTS);
+}
+
 /* Behind the recorded version 0, from a coordinator that is gone. */
 static void record_version_5(struct control_fixture *f)
 {
