@@ -61,7 +61,8 @@ enum err data_reader_ask(struct data_reader *reader, const struct data_wish *wis
     if (!ours)
         return reason_set(reason, ERR_SEARCHING,
                           "the coordinator reads the data set of another run");
-    if (begins || reads(reader))
+    /* A thread that was told to stop may have ended just now. */
+    if (begins || reads(reader) || atomic_load(&reader->stop))
         return reason_set(reason, ERR_SEARCHING, "the coordinator reads the data set");
     enum err err = reader->err;
     reader->told = err == ERR_OK;
