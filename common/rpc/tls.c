@@ -465,19 +465,12 @@ enum err tls_ca_cluster(struct slice ca, const char *path,
 
 /* ---- Revoked certificates ---- */
 
-enum err tls_signed(const struct tls_signature *signature, bool *ret_signed, struct reason *reason)
+enum err tls_issued(const struct tls_issuance *issuance, bool *ret_issued, struct reason *reason)
 {
     scoped(tls_chain_release) struct tls_chain chain = {0}, authorities = {0};
-    bool found = false;
-    TRY(tls_chain_parse(signature->ca, signature->ca_path, &authorities, reason));
-    TRY(tls_chain_parse(signature->certificate, signature->path, &chain, reason));
-    for (size_t i = 0; !found && i < authorities.count; i++) {
-        EVP_PKEY *key = X509_get0_pubkey(authorities.certificates[i]);
-        found = key != NULL && X509_verify(chain.certificates[0], key) == 1;
-    }
-    ERR_clear_error();
-    *ret_signed = found;
-    return ERR_OK;
+    TRY(tls_chain_parse(issuance->ca, issuance->ca_path, &authorities, reason));
+    TRY(tls_chain_parse(issuance->certificate, issuance->path, &chain, reason));
+    return chain_verify(&chain, &authorities, ret_issued);
 }
 
 enum err tls_revoked_line(struct slice certificate, const char *path, int64_t now_s,

@@ -93,14 +93,15 @@ struct tls_revoked {
     uint64_t modified_ns, bytes;            /* its file, when it was read; 0: there was none */
     uint64_t certificates[TLS_REVOKED_MAX]; /* as in struct tls_peer */
 };
-/* A certificate, and the CA that should have signed it (PEM); their files for sentences. */
-struct tls_signature {
+/* A certificate (others between it and its CA may follow it), and the CA that should have issued it
+ * (PEM); their files for sentences. */
+struct tls_issuance {
     struct slice certificate, ca;
     const char *path, *ca_path;
 };
-/* Has the CA, or one of those in its file, signed it? Times are not judged. ERR_UNTRUSTED: one of
- * them is no certificate. */
-enum err tls_signed(const struct tls_signature *signature, bool *ret_signed,
+/* Has the CA, or one of those in its file, issued it, as tls_identity_check() judges that? Times do
+ * not matter. ERR_UNTRUSTED: one of them is no certificate. */
+enum err tls_issued(const struct tls_issuance *issuance, bool *ret_issued,
                     struct reason *reason) MUST_USE;
 /* The line that revokes a certificate (PEM, at `path`), appended to *ret_line. ERR_UNTRUSTED: it is
  * none of ours, or its number is longer than RFC 5280 allows. */
@@ -114,9 +115,9 @@ enum err tls_revoked_parse(struct slice text, const char *path, struct tls_revok
 enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *ret_news,
                           struct reason *reason) MUST_USE;
 /* Adds the certificate in the file `path` to the list in `dir`, once, and copies the list to the
- * servers' folders there. It may have ended. ERR_UNTRUSTED: the CA in `dir` has not signed it, or is
- * missing; or the list has a wrong line, or is full, so that no daemon would read it, and `reason`
- * says which line. Nothing is written then. */
+ * servers' folders there. It may have ended. ERR_UNTRUSTED: the CA in `dir` has not issued it, or
+ * is missing; or the list has a wrong line, or is full, so that no daemon would read it, and
+ * `reason` says which line. Nothing is written then. */
 enum err tls_revoke(const char *dir, const char *path, int64_t now_s,
                     struct reason *reason) MUST_USE;
 

@@ -227,18 +227,18 @@ static enum err revoked_add(struct slice line, const char *path, struct buf *tex
 }
 
 /* A line for another CA's certificate would revoke nothing. */
-static enum err signed_here(const char *dir, struct slice certificate, const char *path,
+static enum err issued_here(const char *dir, struct slice certificate, const char *path,
                             struct reason *reason)
 {
     struct tls_path ca_path;
     scoped(buf_release) struct buf ca = {0};
-    bool is_signed;
+    bool issued;
     TRY(path_of(dir, "ca", ".crt", &ca_path, reason));
     TRY(pem_read(ca_path.text, &ca, reason));
-    const struct tls_signature signature = {
+    const struct tls_issuance issuance = {
         .certificate = certificate, .ca = buf_slice(&ca), .path = path, .ca_path = ca_path.text};
-    TRY(tls_signed(&signature, &is_signed, reason));
-    if (is_signed)
+    TRY(tls_issued(&issuance, &issued, reason));
+    if (issued)
         return ERR_OK;
     return reason_set(reason, ERR_UNTRUSTED,
                       "%.160s is not of the CA in %.160s; --dir names the folder where it was made",
@@ -255,7 +255,7 @@ enum err tls_revoke(const char *dir, const char *path, int64_t now_s, struct rea
     if (err != ERR_NOT_FOUND)
         TRY(err);
     TRY(pem_read(path, &certificate, reason));
-    TRY(signed_here(dir, buf_slice(&certificate), path, reason));
+    TRY(issued_here(dir, buf_slice(&certificate), path, reason));
     TRY(tls_revoked_line(buf_slice(&certificate), path, now_s, &line, reason));
     err = revoked_add(buf_slice(&line), list.text, &text, &why);
     if (err != ERR_OK)

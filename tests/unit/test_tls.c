@@ -146,13 +146,20 @@ TEST(an_issued_certificate_passes_its_check_and_says_who_holds_it)
     }
 }
 
+static X509 *certificate_of(const struct buf *pem)
+{
+    BIO *bio = BIO_new_mem_buf(pem->data, (int)pem->bytes);
+    X509 *certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    assert_non_null(certificate);
+    BIO_free(bio);
+    return certificate;
+}
+
 static bool fit_for(const struct pair *pair, int purpose)
 {
-    BIO *bio = BIO_new_mem_buf(pair->certificate.data, (int)pair->certificate.bytes);
-    X509 *certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    X509 *certificate = certificate_of(&pair->certificate);
     bool fit = X509_check_purpose(certificate, purpose, 0) == 1;
     X509_free(certificate);
-    BIO_free(bio);
     return fit;
 }
 
@@ -255,11 +262,9 @@ static X509_EXTENSION *name_of(int type, struct slice bytes)
 
 static void issuer_set(X509 *certificate, const struct pair *ca)
 {
-    BIO *bio = BIO_new_mem_buf(ca->certificate.data, (int)ca->certificate.bytes);
-    X509 *authority = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    X509 *authority = certificate_of(&ca->certificate);
     assert_int_equal(X509_set_issuer_name(certificate, X509_get_subject_name(authority)), 1);
     X509_free(authority);
-    BIO_free(bio);
 }
 
 /* A certificate of the CA, for the CA's own key, as an older roost made it, or another tool. */
@@ -400,6 +405,72 @@ TEST(a_certificates_hosts_are_taken_whole_or_not_at_all)
             assert_string_equal(hosts.names[0], rows[i].host);
         else
             assert_string_equal(reason.text, "one of its hosts is neither a name nor an address");
+    }
+}
+
+/* A CA as another tool makes it: there may be more CAs below it. `issuer` NULL: its own. */
+static struct pair foreign_ca(const char *cluster, const struct pair *issuer)
+{
+    struct pair ca = ca_of(cluster, 10 * HOUR_S);
+    const struct pair *above = issuer != NULL ? issuer : &ca;
+    char *data;
+    BIO *bio = BIO_new_mem_buf(above->key.data, (int)above->key.bytes), *out = BIO_new(BIO_s_mem());
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL);
+    X509 *certificate = certificate_of(&ca.certificate);
+    issuer_set(certificate, above);
+    int limit = X509_get_ext_by_NID(certificate, NID_basic_constraints, -1);
+    X509_EXTENSION_free(X509_delete_ext(certificate, limit));
+    X509V3_CTX context;
+    X509V3_set_ctx(&context, NULL, NULL, NULL, NULL, 0);
+    X509_EXTENSION *below =
+        X509V3_EXT_conf_nid(NULL, &context, NID_basic_constraints, "critical,CA:TRUE");
+    assert_int_equal(X509_add_ext(certificate, below, -1), 1);
+    assert_true(X509_sign(certificate, key, EVP_sha256()) > 0);
+    assert_int_equal(PEM_write_bio_X509(out, certificate), 1);
+    size_t bytes = (size_t)BIO_get_mem_data(out, &data);
+    buf_release(&ca.certificate);
+    ca.certificate = (struct buf){0};
+    assert_int_equal(buf_append(&ca.certificate, data, bytes), ERR_OK);
+    X509_EXTENSION_free(below);
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+    BIO_free(bio);
+    BIO_free(out);
+    return ca;
+}
+
+/* Its times do not matter to who revokes it: it is of 2026-01-01, for an hour. */
+TEST(a_certificate_is_its_cas_through_others_in_its_file_as_well)
+{
+    scoped(pair_release) struct pair root = foreign_ca("nest", NULL);
+    scoped(pair_release) struct pair between = foreign_ca("nest-2", &root);
+    scoped(pair_release) struct pair other = foreign_ca("nest", NULL), leaf = {0};
+    scoped(buf_release) struct buf whole = {0};
+    const struct tls_request request = request_of(TLS_ROLE_WORKER);
+    assert_int_equal(issue(&between, &request, &leaf, NULL), ERR_OK);
+    assert_int_equal(buf_append(&whole, leaf.certificate.data, leaf.certificate.bytes), ERR_OK);
+    assert_int_equal(buf_append(&whole, between.certificate.data, between.certificate.bytes),
+                     ERR_OK);
+    const struct {
+        const struct buf *certificate, *ca;
+        bool issued;
+    } rows[] = {
+        {&whole, &root.certificate, true},
+        {&between.certificate, &root.certificate, true},
+        {&leaf.certificate, &root.certificate, false},
+        {&whole, &other.certificate, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct tls_issuance issuance = {buf_slice(rows[i].certificate), buf_slice(rows[i].ca),
+                                              "w.crt", "ca.crt"};
+        struct reason reason = {.text = ""};
+        bool issued = !rows[i].issued;
+        assert_int_equal(tls_issued(&issuance, &issued, &reason), ERR_OK);
+        assert_int_equal(issued, rows[i].issued);
+        scoped(tls_identity_release) struct tls_identity identity =
+            identity_of(rows[i].ca, rows[i].certificate, &leaf.key);
+        bool taken = check_at(&identity, TLS_ROLE_WORKER, NOW_S, &reason) == ERR_OK;
+        assert_true(taken == (i == 0)); /* the second names no worker */
     }
 }
 
