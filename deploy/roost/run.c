@@ -63,7 +63,8 @@ static enum err start(struct run_options *options, struct client *client, struct
 
 /* What is known of the run before it is watched. */
 struct followed {
-    uint64_t sample_tokens;
+    bool described;         /* the coordinator has said its spec, or the command has it */
+    uint64_t sample_tokens; /* until then 1: samples are shown */
     double unigram_entropy; /* 0: not known */
     bool json;
     int exit_code; /* of a watch that a signal ended */
@@ -80,6 +81,39 @@ static void print_detached(const struct client_options *options)
     fputc('\n', stderr);
 }
 
+/* The run that the cluster has, if its coordinator has the spec. */
+static enum err describe(struct client *client, struct followed *followed, struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct describe_reply reply;
+    struct spec spec;
+    TRY(client_describe(client, &answer, &reply, reason));
+    if (!reply.has_run)
+        return ERR_OK;
+    struct slice text = {(const uint8_t *)reply.spec, strlen(reply.spec)};
+    TRY(spec_parse(text, "the run's spec", NULL, &spec, reason));
+    followed->described = true;
+    followed->sample_tokens = model_sample(&spec.model).predictions;
+    return ERR_OK;
+}
+
+/* A watch that began before the coordinator had the run's spec. */
+struct early_watch {
+    struct client *client;
+    struct followed *followed;
+    struct progress *progress;
+};
+
+static void describe_late(void *context, const struct status_reply *status)
+{
+    const struct early_watch *early = context;
+    struct reason reason = {0};
+    if (early->followed->described || status->state == RUN_STARTING)
+        return;
+    ignore(describe(early->client, early->followed, &reason)); /* the next status asks again */
+    early->progress->sample_tokens = early->followed->sample_tokens;
+}
+
 /* Watches the run to its end and prints its summary, or until a signal comes. */
 static enum err follow(const struct client_options *options, struct client *client,
                        struct followed *followed, const struct watch_signals *signals,
@@ -88,8 +122,13 @@ static enum err follow(const struct client_options *options, struct client *clie
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status;
     struct progress progress = progress_new(followed->sample_tokens);
-    struct watch watch = {
-        .client = client, .progress = &progress, .signals = signals, .detaches = true};
+    struct early_watch early = {client, followed, &progress};
+    struct watch watch = {.client = client,
+                          .progress = &progress,
+                          .signals = signals,
+                          .detaches = true,
+                          .see = describe_late,
+                          .context = &early};
     TRY(watch_run(&watch, &answer, &status, reason));
     if (!watch_is_over(&status)) {
         print_detached(options);
@@ -118,7 +157,8 @@ static enum err run(struct run_options *options, struct watch_signals *signals, 
     watch_signals_set_ending(signals, NULL);
     if (options->detach)
         return ERR_OK;
-    struct followed followed = {.sample_tokens = model_sample(&launch.spec.model).predictions,
+    struct followed followed = {.described = true,
+                                .sample_tokens = model_sample(&launch.spec.model).predictions,
                                 .unigram_entropy = launch.unigram_entropy,
                                 .json = options->launch.json};
     TRY(follow(&options->client, &client, &followed, signals, reason));
@@ -128,31 +168,18 @@ static enum err run(struct run_options *options, struct watch_signals *signals, 
     return ERR_OK;
 }
 
-/* A coordinator that reads the data set of its run first has a status for it, but no spec yet. */
-static enum err expect_run(struct client *client, struct followed *followed, struct reason *reason)
+/* ERR_NO_RUN: the cluster has none, and had none since its coordinator began. A coordinator that
+ * reads the data set of its run first has a status for it, but no spec yet. */
+static enum err find_run(struct client *client, struct followed *followed, struct reason *reason)
 {
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status;
+    TRY(describe(client, followed, reason));
+    if (followed->described)
+        return ERR_OK;
     TRY(client_status(client, &answer, &status, reason));
     if (status.state != RUN_STARTING && status.state != RUN_TRAINING)
         return reason_set(reason, ERR_NO_RUN, "nothing to watch; `roost run` starts a run");
-    followed->sample_tokens = 1; /* not known: samples are shown */
-    return ERR_OK;
-}
-
-/* The run that the cluster has; ERR_NO_RUN: it has none, and had none since its coordinator began.
- */
-static enum err describe(struct client *client, struct followed *followed, struct reason *reason)
-{
-    scoped(client_answer_release) struct client_answer answer = {0};
-    struct describe_reply reply;
-    struct spec spec;
-    TRY(client_describe(client, &answer, &reply, reason));
-    if (!reply.has_run)
-        return expect_run(client, followed, reason);
-    struct slice text = {(const uint8_t *)reply.spec, strlen(reply.spec)};
-    TRY(spec_parse(text, "the run's spec", NULL, &spec, reason));
-    followed->sample_tokens = model_sample(&spec.model).predictions;
     return ERR_OK;
 }
 
@@ -160,9 +187,9 @@ static enum err watch(const struct arguments *arguments, struct watch_signals *s
                       int *ret_exit_code, struct reason *reason)
 {
     scoped(client_release) struct client client = {0};
-    struct followed followed = {.json = arguments->json};
+    struct followed followed = {.sample_tokens = 1, .json = arguments->json};
     TRY(client_open(&arguments->client, &client, reason));
-    TRY(describe(&client, &followed, reason));
+    TRY(find_run(&client, &followed, reason));
     watch_signals_set_ending(signals, NULL);
     TRY(follow(&arguments->client, &client, &followed, signals, reason));
     *ret_exit_code = followed.exit_code;

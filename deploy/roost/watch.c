@@ -151,9 +151,9 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
         enum err err = client_status(watch->client, answer, ret_status, reason);
         if (err == ERR_OK) {
             answered_ms = now_ms;
-            progress_show(watch->progress, now_ms, ret_status);
             if (watch->see != NULL)
                 watch->see(watch->context, ret_status);
+            progress_show(watch->progress, now_ms, ret_status);
             if (watch_is_over(ret_status))
                 break;
         } else if (err_reaction(err) != REACT_RETRY || now_ms - answered_ms > SILENT_MS) {

@@ -27,7 +27,7 @@ struct watch {
     bool detaches; /* the first signal ends the watch, and the run goes on */
     /* Called at each look, some times a second; an error ends the watch. May be NULL. */
     enum err (*look)(void *context, uint64_t now_ms, struct reason *reason);
-    /* Called with each status that was got. May be NULL. */
+    /* Called with each status that was got, before it is shown. May be NULL. */
     void (*see)(void *context, const struct status_reply *status);
     void *context;
 };
