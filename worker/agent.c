@@ -67,6 +67,12 @@ void agent_end_tickets(struct agent *agent, enum err outcome)
         end_ticket(agent, ticket, outcome);
 }
 
+void agent_give_up(struct agent *agent, struct agent_ticket *ticket)
+{
+    agent_leases_forget(&agent->leases, ticket->ticket.attempt);
+    end_ticket(agent, ticket, ERR_CANCELLED);
+}
+
 /* Whether the ticket is computed and all its pieces are acknowledged. */
 static void settle(struct agent *agent, struct agent_ticket *ticket)
 {
@@ -210,10 +216,8 @@ static void take_grant(struct agent *agent, const struct acquire_reply *reply)
         !agent_leases_hold(&agent->leases, reply))
         return;
     struct agent_ticket *held = agent_tickets_hold(&agent->tickets, reply);
-    if (!agent->member.leaving)
-        return;
-    agent_leases_forget(&agent->leases, reply->ticket.attempt);
-    end_ticket(agent, held, ERR_CANCELLED);
+    if (agent->member.leaving)
+        agent_give_up(agent, held);
 }
 
 /* Tickets of leases that are over. */

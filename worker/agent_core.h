@@ -33,6 +33,8 @@ static inline bool agent_holds_ticket(const struct agent *agent)
 
 /* All that are held. */
 void agent_end_tickets(struct agent *agent, enum err outcome);
+/* Gives the place of a lease back. */
+void agent_give_up(struct agent *agent, struct agent_ticket *ticket);
 /* Ends everything. STOP with that reason follows when the compute under way has ended. */
 void agent_stop(struct agent *agent, enum err err);
 

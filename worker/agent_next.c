@@ -39,12 +39,6 @@ static bool next_acquire(struct agent *agent, uint64_t now_ms, struct agent_effe
 static bool next_compute(struct agent *agent, struct agent_effect *effect)
 {
     uint32_t lane;
-    struct agent_ticket *younger = agent_tickets_to_yield(&agent->tickets);
-    if (younger != NULL) {
-        agent_traffic_stop(&agent->traffic, younger);
-        agent_leases_again(&agent->leases, younger->ticket.attempt);
-        agent_tickets_yield(&agent->tickets, younger);
-    }
     struct agent_ticket *ticket = agent_tickets_to_compute(&agent->tickets, &lane);
     if (ticket == NULL)
         return agent_tickets_next_cancel(&agent->tickets, effect);
@@ -56,9 +50,27 @@ static bool next_compute(struct agent *agent, struct agent_effect *effect)
     return true;
 }
 
+/* S9: the older ticket gets the lane. S6: of several members that compute a place together none
+ * begins again alone, as the others keep no sums for it: it gives its seat up, and all of them get
+ * a new try. */
+static void yield_lane(struct agent *agent)
+{
+    struct agent_ticket *younger = agent_tickets_to_yield(&agent->tickets);
+    if (younger == NULL)
+        return;
+    if (younger->place.ranks > 1) {
+        agent_give_up(agent, younger);
+        return;
+    }
+    agent_traffic_stop(&agent->traffic, younger);
+    agent_leases_again(&agent->leases, younger->ticket.attempt);
+    agent_tickets_yield(&agent->tickets, younger);
+}
+
 static bool next_effect(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_effect)
 {
     struct agent_tickets *tickets = &agent->tickets;
+    yield_lane(agent);
     if (agent_tickets_next_cancel(tickets, ret_effect) || next_leave(agent, now_ms, ret_effect) ||
         agent_leases_next(&agent->leases, ret_effect))
         return true;

@@ -74,7 +74,8 @@ struct agent_ticket *agent_tickets_to_compute(struct agent_tickets *tickets, uin
 void agent_tickets_compute(struct agent_tickets *tickets, struct agent_ticket *ticket,
                            uint32_t lane, struct agent_effect *effect);
 bool agent_tickets_computing(const struct agent_tickets *tickets); /* in any lane */
-/* S9: a ticket in a lane that an older one waits for; NULL: none. It has to begin again later. */
+/* S9: a ticket in a lane that an older one waits for; NULL: none. It has to begin again later, or
+ * to end. */
 struct agent_ticket *agent_tickets_to_yield(struct agent_tickets *tickets);
 void agent_tickets_yield(struct agent_tickets *tickets, struct agent_ticket *ticket);
 /* What the lane computes; NULL: nothing, or a ticket that is over. */

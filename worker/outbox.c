@@ -295,7 +295,6 @@ static enum err lease_begin(struct outbox *outbox, const struct ticket *ticket,
 /* Another one than before, if there was one. Members of another rank give other values. */
 static void set_seat(struct outbox *outbox, struct lease *lease, const struct place *place)
 {
-    drop_sums(outbox, lease, UINT64_MAX);
     if (place->rank != lease->place.rank)
         drop_values(outbox, lease);
     lease->place = *place;
@@ -310,6 +309,7 @@ enum err outbox_lease(struct outbox *outbox, const struct ticket *ticket, const 
     bool again = lease != NULL;
     if (!again)
         TRY(lease_begin(outbox, ticket, &lease));
+    drop_sums(outbox, lease, UINT64_MAX); /* the place is computed from the node's start */
     if (!again || place->stage != lease->place.stage || place->rank != lease->place.rank)
         set_seat(outbox, lease, place);
     set_try(outbox, lease, place->try_number);

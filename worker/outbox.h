@@ -39,8 +39,8 @@ struct outbox_options {
 enum err outbox_new(const struct outbox_options *options, struct outbox **ret_outbox) MUST_USE;
 void outbox_free(struct outbox *outbox); /* after its askers; NULL is fine */
 
-/* A lease is granted, perhaps once more; copies all. ERR_NOMEM; ERR_BUSY: more than WIRE_LEASES_MAX
- * are kept. */
+/* A lease is granted, perhaps once more: sums made before are dropped. Copies all. ERR_NOMEM;
+ * ERR_BUSY: more than WIRE_LEASES_MAX are kept. */
 enum err outbox_lease(struct outbox *outbox, const struct ticket *ticket, const struct place *place,
                       const struct places *places) MUST_USE;
 /* Older numbers, and leases that are not kept, change nothing (S7). */

@@ -25,6 +25,7 @@ struct early_want {
 /* What the coordinator gave it. */
 struct granted_seat {
     uint64_t member, attempt, try_number;
+    bool begun; /* under that try */
 };
 
 /* A notice's, or an answer's. */

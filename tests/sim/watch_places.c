@@ -38,8 +38,10 @@ void __wrap_send_ticket(struct coordinator *coordinator, struct member *member)
     struct sim_worker *worker = life_acts() ? worker_of(world.sim, coordinator, member->id) : NULL;
     const struct gang *gang = gangs_find(&coordinator->run.gangs, member->ticket.attempt);
     if (worker != NULL && gang != NULL)
-        worker->seats[worker->seat_count++ % SIM_LEASES_MAX] = (struct granted_seat){
-            member->id, member->ticket.attempt, gang->seats[member->seat].try_number};
+        worker->seats[worker->seat_count++ % SIM_LEASES_MAX] =
+            (struct granted_seat){.member = member->id,
+                                  .attempt = member->ticket.attempt,
+                                  .try_number = gang->seats[member->seat].try_number};
     __real_send_ticket(coordinator, member);
 }
 
@@ -228,12 +230,31 @@ void __wrap_outbox_generation(struct outbox *outbox, uint64_t generation)
     __real_outbox_generation(outbox, generation);
 }
 
+/* S6: none of several members begins its place again alone. */
+static void begins(struct sim_worker *worker, const struct ticket *ticket,
+                   const struct place *place)
+{
+    for (uint32_t i = 0; i < SIM_LEASES_MAX; i++) {
+        struct granted_seat *granted = &worker->seats[i];
+        if (granted->member != ticket->member || granted->attempt != ticket->attempt ||
+            granted->try_number != place->try_number)
+            continue;
+        if (granted->begun && place->ranks > 1)
+            sim_violated(world.sim, 23, "w%u begins step %llu slot %u again under try %llu",
+                         worker->index, (unsigned long long)ticket->step, node_first(ticket->node),
+                         (unsigned long long)place->try_number);
+        granted->begun = true;
+    }
+}
+
 enum err __wrap_outbox_lease(struct outbox *outbox, const struct ticket *ticket,
                              const struct place *place, const struct places *places)
 {
     struct sim_worker *worker = worker_here();
     if (worker != NULL && !was_told(worker, ticket->attempt))
         worker->leases[worker->lease_count++ % SIM_LEASES_MAX] = *ticket;
+    if (worker != NULL)
+        begins(worker, ticket, place);
     hear_of(worker, ticket->generation);
     return __real_outbox_lease(outbox, ticket, place, places);
 }

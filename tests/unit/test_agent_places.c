@@ -699,6 +699,51 @@ TEST_F(s6_a_seat_of_another_rank_waits_for_what_is_computed, agent, TWO_RANKS, .
     assert_int_equal(seen(f, AGENT_COMPUTE, 0)->place.rank, 1);
 }
 
+/* Of that step, under that try. */
+static void grant_rank(struct agent_fixture *f, uint64_t sequence, struct lease *lease,
+                       uint64_t step, uint64_t keeps, uint32_t number)
+{
+    rank_lease(lease, f, 1);
+    lease->reply.ticket.step = step;
+    lease->reply.ticket.version = step - 1;
+    lease->reply.ticket.attempt = lease->reply.places.attempt = ATTEMPT + step;
+    lease->reply.place.try_number = number;
+    lease->peers[0].try_number = lease->peers[1].try_number = number;
+    lease->reply.places.number = number;
+    lease->kept[0] = keeps;
+    lease->reply.lease_count = keeps != 0 ? 1 : 0;
+    answered(f, sequence, lease);
+}
+
+/* The others of its place go on, and keep no sums for one that begins again alone. */
+TEST_F(s9_a_younger_lease_of_several_members_is_given_up_for_an_older_one, agent, TWO_RANKS,
+       .leases = 2, .lanes = {1})
+{
+    struct lease old, young;
+    grant_rank(f, start(f).sequence, &young, 2, 0, 1);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    placed(f);
+    grant_rank(f, sequence, &old, 1, ATTEMPT + 2, 2); /* its member was lost */
+    assert_int_equal(count(f, AGENT_CANCEL), 1);
+    expect_kept(f, 1);
+    assert_int_equal(count(f, AGENT_COMPLETE), 1);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, ERR_CANCELLED);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.ticket.step, 2);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.place.try_number, 1);
+    sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_CANCELLED});
+    look(f);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->ticket.step, 1);
+    grant_rank(f, sequence, &young, 2, ATTEMPT + 1, 3); /* its seat once more */
+    assert_int_equal(count(f, AGENT_LEASE), 0);
+    assert_int_equal(count(f, AGENT_CANCEL), 0);
+    notice(f, &(struct places){.attempt = ATTEMPT + 1, .number = 4}); /* the older one is over */
+    agent_computed(f->agent, f->now_ms, &(struct agent_result){.err = ERR_CANCELLED});
+    look(f);
+    assert_int_equal(seen(f, AGENT_LEASE, 0)->place.try_number, 3);
+    assert_int_equal(seen(f, AGENT_COMPUTE, 0)->ticket.step, 2);
+}
+
 TEST_F(a_place_of_other_ranks_is_not_computed, agent, TWO_RANKS)
 {
     struct lease lease;

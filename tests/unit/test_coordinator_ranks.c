@@ -127,6 +127,31 @@ TEST_F(s6_who_gives_its_seat_up_ends_the_place, places, .c.steps = 4, .c.ranks =
     assert_true(sits(f, 0, replies[0].ticket.attempt));
 }
 
+/* As often as it needs its lane for an older lease (S9): its place has a new try each time, and
+ * nothing is held against anybody. */
+TEST_F(s6_who_gives_its_seat_up_may_have_it_again, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    struct coordinator_pair pair;
+    share(f, replies);
+    for (uint32_t turn = 1; turn <= 3; turn++) {
+        done(f, 3, &replies[3], ERR_CANCELLED);
+        assert_true(hears(f, 2, replies[0].ticket.attempt));
+        ask(f, 2);
+        replies[2] = answer(&f->c, f->m[2]);
+        ask(f, 3);
+        replies[3] = answer(&f->c, f->m[3]);
+        for (uint32_t i = 2; i < SEATS; i++) {
+            assert_int_equal(replies[i].ticket.attempt, replies[0].ticket.attempt);
+            assert_int_equal(replies[i].place.stage, 1);
+            assert_int_equal(replies[i].place.try_number, PLACES + turn);
+        }
+    }
+    assert_false(coordinator_pair(f->c.coordinator, 0, &pair));
+    assert_false(is_named(f, 2) || is_named(f, 3));
+    assert_true(sits(f, 0, replies[0].ticket.attempt)); /* of the other place, which goes on */
+}
+
 TEST_F(s7_members_of_a_place_that_failed_twice_do_not_share_one, places, .c.steps = 4,
        .c.ranks = RANKS)
 {

@@ -191,6 +191,19 @@ TEST_F(s6_the_newest_sum_and_the_one_before_are_kept, place)
     answers(f, FROM_PEER_GONE);
 }
 
+/* Those that come are not behind those of before. */
+TEST_F(s6_of_a_lease_that_is_granted_again_no_sums_are_kept, place)
+{
+    const struct place own = seat(0, TRY);
+    for (uint32_t sequence = 1; sequence <= 5; sequence++)
+        assert_int_equal(give(f, TRY, sequence, (uint8_t)sequence), ERR_OK);
+    assert_int_equal(outbox_lease(f->outbox, &f->mesh.ticket, &own, &f->mesh.places), ERR_OK);
+    assert_int_equal(outbox_bytes(f->outbox), 0);
+    for (uint32_t sequence = 1; sequence <= 4; sequence++)
+        assert_int_equal(give(f, TRY, sequence, (uint8_t)sequence), ERR_OK);
+    assert_int_equal(outbox_bytes(f->outbox), 2 * 8);
+}
+
 TEST_F(s6_only_the_other_members_of_the_place_are_given_sums, place)
 {
     assert_int_equal(give(f, TRY, 1, 7), ERR_OK);
