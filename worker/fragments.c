@@ -21,11 +21,6 @@ struct fragments {
     struct fragment list[WIRE_FRAGMENTS_MAX];
 };
 
-uint64_t fragments_id(const struct fragments *fragments)
-{
-    return fragments->have.have.id;
-}
-
 uint32_t fragments_behind(const struct fragments *fragments, uint64_t id, size_t bytes,
                           struct fragments_had *had,
                           struct fragment ret_list[static WIRE_FRAGMENTS_MAX])

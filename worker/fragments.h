@@ -26,7 +26,6 @@ struct fragment {
 enum err fragments_gather(struct fragments **fragments, const struct from_peer *came,
                           struct rpc_message *message, struct from_peer *ret_answer,
                           struct rpc_message **ret_message, struct reason *reason) MUST_USE;
-uint64_t fragments_id(const struct fragments *fragments); /* of the want */
 
 /* What somebody has of a value: its first messages. The same want may be answered more than once, also
  * over one stream; each answer has a number of its own in this process. */

@@ -48,7 +48,7 @@ static bool take_answer_locked(const struct origin *origin, const struct from_pe
 static void note_part_locked(const struct origin *origin)
 {
     uint64_t now_ms = peers_now_ms();
-    wants_part(origin->lane->wants, now_ms, origin->number, fragments_id(origin->fragments));
+    wants_part(origin->lane->wants, now_ms, origin->number);
     note_heard(origin, now_ms);
 }
 

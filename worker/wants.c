@@ -13,6 +13,7 @@ struct link {
     unsigned failures;   /* to open it, in a row */
     uint64_t retry_ms;   /* not before then */
     uint64_t heard_ms;   /* its newest answer, or when the place began to wait for one */
+    uint64_t part_ms;    /* the newest part of a value */
     uint64_t named_ms;   /* when it was named as unreachable; 0: not since it was heard */
 };
 
@@ -442,7 +443,8 @@ static uint64_t ask_ms(const struct wants *wants, const struct wanted *wanted,
         return UINT64_MAX;
     if (wanted->stream != link->number)
         return wanted->retry_ms;
-    return wanted == wants->awaited ? wanted->asked_ms + wants->options.answer_ms / WANTS_RENEWS
+    uint64_t since_ms = wanted->asked_ms > link->part_ms ? wanted->asked_ms : link->part_ms;
+    return wanted == wants->awaited ? since_ms + wants->options.answer_ms / WANTS_RENEWS
                                     : UINT64_MAX;
 }
 
@@ -610,14 +612,13 @@ bool wants_have(struct wants *wants, uint64_t now_ms, uint64_t number, const str
     return true;
 }
 
-void wants_part(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t id)
+void wants_part(struct wants *wants, uint64_t now_ms, uint64_t number)
 {
     struct link *link = link_of_stream(wants, number);
-    struct wanted *wanted = link != NULL ? wanted_there(wants, number, id) : NULL;
-    if (link != NULL)
-        heard(link, now_ms);
-    if (wanted != NULL)
-        wanted->asked_ms = now_ms;
+    if (link == NULL)
+        return;
+    heard(link, now_ms);
+    link->part_ms = now_ms;
 }
 
 void wants_parked(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t id)

@@ -93,9 +93,9 @@ bool wants_uses(const struct wants *wants, uint64_t number);
 /* What a stream brings. wants_have(): true: the value is taken. */
 bool wants_have(struct wants *wants, uint64_t now_ms, uint64_t number, const struct from_peer *have,
                 void *value) MUST_USE;
-/* A part of the value, which is not asked for once more while it comes: the deadline is for an answer,
- * not for the value. */
-void wants_part(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t id);
+/* A part of a value. While parts come nothing that was asked over the stream is asked for again: it
+ * may lie behind that value, and the deadline is for an answer, not for the value. */
+void wants_part(struct wants *wants, uint64_t now_ms, uint64_t number);
 void wants_parked(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t id);
 void wants_gone(struct wants *wants, uint64_t now_ms, uint64_t number, uint64_t id, enum err code);
 /* The member has answered the worker elsewhere: it is not silent. */

@@ -292,6 +292,20 @@ TEST_F(s7_the_deadline_is_for_an_answer_not_for_the_value, wants)
     expect_nothing(f);
 }
 
+/* Its value may lie behind that of another want on the stream. */
+TEST_F(s7_a_want_is_not_asked_for_again_while_parts_of_another_value_come, wants)
+{
+    begin_first(f);
+    parked(f, &f->effect);
+    for (int i = 0; i < 10; i++) {
+        f->now_ms += ANSWER_MS / WANTS_RENEWS - 1;
+        wants_part(f->wants, f->now_ms, f->effect.number);
+        expect_nothing(f);
+    }
+    f->now_ms += ANSWER_MS / WANTS_RENEWS;
+    expect(f, WANTS_ASK, 2);
+}
+
 TEST_F(s7_a_peer_that_cannot_be_reached_is_named, wants)
 {
     uint64_t end_ms = f->now_ms + ANSWER_MS;
