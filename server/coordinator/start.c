@@ -135,6 +135,16 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
     return validation_init(&run->validation, tickets.pieces);
 }
 
+/* Nobody waits for an answer of the run before, whose end the store may not have. */
+static void dismiss_members(struct coordinator *coordinator)
+{
+    struct members *members = &coordinator->members;
+    send_answer_all(coordinator, ERR_UNKNOWN_MEMBER, NULL);
+    for (uint32_t i = members->count; i-- > 0;)
+        effects_add(&coordinator->effects, EFFECT_EXPEL)->member = members->list[i]->id;
+    members_dismiss(members, "another run was started");
+}
+
 enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
                    const struct coordinator_run *settings, const struct coordinator_past *past,
                    struct reason *reason)
@@ -154,7 +164,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
         memcpy(run.fingerprint, past->fingerprint, sizeof run.fingerprint);
     }
     if (coordinator->run.settings.run != settings->run)
-        members_dismiss(&coordinator->members, "another run was started");
+        dismiss_members(coordinator);
     members_forget_killed(&coordinator->members); /* stages may be others */
     start_release(&coordinator->run);
     coordinator->run = run;

@@ -206,6 +206,27 @@ TEST_F(members_of_another_run_are_forgotten, coordinator, .plan = 9)
     assert_int_equal(status(f).members_lost, 0);
 }
 
+/* The store has no room for the end of the run before, so that nobody was told of it. */
+TEST_F(members_of_a_run_before_hear_that_they_are_none, coordinator, .steps = 9)
+{
+    uint64_t worker = join(f);
+    ticket_of(f, worker, 1);
+    ticket_of(f, worker, 2);
+    assert_int_equal(coordinator_stop(f->coordinator, f->now_ms, "enough"), ERR_OK);
+    f->state_is_late = true;
+    tick(f, STOP_MS);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    assert_int_equal(acquire(f, worker, 3, 5000), ERR_OK);
+    assert_null(seen(f, EFFECT_ANSWER));
+    f->run.run++;
+    begin(f, &f->run, NULL);
+    assert_non_null(seen(f, EFFECT_ANSWER));
+    assert_int_equal(seen(f, EFFECT_ANSWER)->answer.member, worker);
+    assert_int_equal(seen(f, EFFECT_ANSWER)->answer.err, ERR_UNKNOWN_MEMBER);
+    assert_non_null(seen(f, EFFECT_EXPEL));
+    assert_int_equal(seen(f, EFFECT_EXPEL)->member, worker);
+}
+
 /* What a test knows of the workers that come and go: those that are there, and how many were.
  */
 struct crowd {
