@@ -333,7 +333,8 @@ void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, u
     if (found == NULL)
         return;
     found->killed = places_computes(&coordinator->run, found);
-    bool twice = found->killed && members_killed_before(&coordinator->members, &found->own);
+    bool twice = found->killed &&
+                 members_killed_before(&coordinator->members, found, coordinator->run.gangs.ranks);
     if (run_active(&coordinator->run) && twice)
         advance_member_gone(coordinator, now_ms, found, MEMBER_KILLED_TWICE,
                             "its stream broke twice in a stage: has it memory enough?");

@@ -72,6 +72,31 @@ static void end_previous(struct coordinator *coordinator, uint64_t now_ms, uint6
     ended_add(coordinator, previous, false);
 }
 
+/* The stages that have a bit, as 0,2 */
+static void put_stages(uint64_t stages, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (uint32_t stage = 0; stage < WIRE_PLACES_MAX; stage++)
+        if (stages >> stage & 1)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%u", used > 0 ? "," : "", stage);
+}
+
+/* S7: who was killed twice in a stage gets no place there, and may wait although slots are free. */
+static void note_small(struct coordinator *coordinator, struct member *member)
+{
+    char stages[4 * WIRE_PLACES_MAX];
+    if (coordinator->run.gangs.seats == 0)
+        return;
+    members_note_small(&coordinator->members, member, coordinator->run.gangs.ranks);
+    put_stages(member->small, stages, sizeof stages);
+    if (member->small != 0)
+        effects_log(&coordinator->effects, true,
+                    "worker was killed twice in a stage  worker=%s member=%llu stages=%s "
+                    "next=give it no place there",
+                    member->own.name, (unsigned long long)member->id, stages);
+}
+
 /* The first worker's fingerprint is the run's. Nothing is granted before the store has it. */
 static void adopt_fingerprint(struct coordinator *coordinator, const struct join_request *request)
 {
@@ -113,8 +138,6 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
                               : coordinator->members.certificate_max);
     suspects_joined(&coordinator->members, member);
     member->secret = proof_member(&coordinator->key, coordinator->run.settings.run, member->id);
-    if (coordinator->run.gangs.seats > 0)
-        members_note_small(&coordinator->members, member, coordinator->run.gangs.ranks);
     adopt_fingerprint(coordinator, request);
     run_due(coordinator, now_ms + coordinator->settings.lease_ms);
     *ret_reply = (struct join_reply){
@@ -128,6 +151,7 @@ enum err coordinator_join(struct coordinator *coordinator, uint64_t now_ms,
     effects_log(&coordinator->effects, false,
                 "worker joined  worker=%s member=%llu device=\"%s\" workers=%u", member->own.name,
                 (unsigned long long)member->id, member->device, coordinator->members.count);
+    note_small(coordinator, member);
     audits_members_changed(coordinator);
     ended_tell(coordinator); /* its membership before */
     advance_run(coordinator, now_ms);

@@ -22,9 +22,8 @@ static bool is_alone(const struct members *members, uint64_t certificate)
     return certificate != 0 && !suspects_shared(members, certificate);
 }
 
-/* Whether two memberships, over or not, are one worker's. */
-static bool is_one_worker(const struct members *members, const struct member *a,
-                          const struct member *b)
+bool suspects_one_worker(const struct members *members, const struct member *a,
+                         const struct member *b)
 {
     return a->own.certificate == b->own.certificate &&
            (has_one_name(&a->own, &b->own) || is_alone(members, a->own.certificate));
@@ -105,11 +104,11 @@ void suspects_joined(struct members *members, struct member *member)
 {
     look_for_another(members, member);
     for (uint32_t i = 0; i < members->suspect_count; i++)
-        if (is_one_worker(members, &members->suspects[i], member))
+        if (suspects_one_worker(members, &members->suspects[i], member))
             inherit(member, &members->suspects[i]);
     for (uint32_t i = 0; i < members->count; i++) {
         const struct member *other = members->list[i];
-        if (other != member && counts_against(other) && is_one_worker(members, other, member))
+        if (other != member && counts_against(other) && suspects_one_worker(members, other, member))
             inherit(member, other);
     }
 }
@@ -120,7 +119,7 @@ void suspects_note(struct members *members, struct member *member)
         member->suspected = member->own;
     for (uint32_t i = 0; i < members->count; i++) {
         struct member *other = members->list[i];
-        if (other != member && is_one_worker(members, other, member))
+        if (other != member && suspects_one_worker(members, other, member))
             inherit(other, member);
     }
 }
@@ -160,7 +159,7 @@ void suspects_ended(struct members *members, const struct member *member, enum m
     bool convicted = state == MEMBER_WRONG_BITS || state == MEMBER_FALSE_COMPLETE;
     struct member entry = *member;
     for (uint32_t i = members->suspect_count; i-- > 0;) {
-        if (!is_one_worker(members, &members->suspects[i], member))
+        if (!suspects_one_worker(members, &members->suspects[i], member))
             continue;
         merge(&entry, &members->suspects[i]);
         forget(members, &members->suspects[i]);
@@ -209,10 +208,10 @@ struct suspects_brought suspects_brought(const struct members *members, const st
     struct suspects_brought all = {0};
     const struct member *one;
     for (uint32_t i = 0; (one = members_at(members, i)) != NULL; i++)
-        if (is_one_worker(members, one, member))
+        if (suspects_one_worker(members, one, member))
             gather(&all, one);
     for (uint32_t i = 0; i < members->suspect_count; i++)
-        if (is_one_worker(members, &members->suspects[i], member))
+        if (suspects_one_worker(members, &members->suspects[i], member))
             gather(&all, &members->suspects[i]);
     return all;
 }

@@ -21,6 +21,9 @@
 
 /* Whether several workers were members with that certificate at a time. */
 bool suspects_shared(const struct members *members, uint64_t certificate);
+/* Whether two memberships, over or not, are one worker's. */
+bool suspects_one_worker(const struct members *members, const struct member *a,
+                         const struct member *b);
 
 /* The member is new in the list: it has what counts against its worker. */
 void suspects_joined(struct members *members, struct member *member);
