@@ -267,14 +267,16 @@ static uint64_t sample_at(const struct served *served, const struct sample_range
 
 /* Both kinds of samples have 4-byte inputs and targets. */
 static enum err read_samples(const struct served *served, const struct sample_range *range,
-                             struct arena *arena, struct samples_reply *ret_reply)
+                             struct arena *arena, struct samples_reply *ret_reply,
+                             struct reason *reason)
 {
+    _Static_assert(SPEC_SERVED_BYTES_MAX < WIRE_CONTROL_BYTES_MAX, "they come in one message");
     const struct model_sample about = model_sample(&served->spec.model);
     size_t inputs = about.inputs, targets = about.predictions;
     uint32_t *input = arena_array(arena, range->count * inputs, sizeof *input);
     int32_t *target = arena_array(arena, range->count * targets, sizeof *target);
     if (input == NULL || target == NULL)
-        return ERR_NOMEM;
+        return reason_set(reason, ERR_NOMEM, "no memory for %u samples", range->count);
     for (uint32_t i = 0; i < range->count; i++) {
         uint64_t sample = sample_at(served, range, i);
         if (about.tokens)
@@ -312,7 +314,7 @@ static enum err answer_samples(struct service *service, const struct served *ser
         return reason_set(reason, ERR_UNKNOWN_MEMBER, "%s", err_text(ERR_UNKNOWN_MEMBER));
     TRY(sample_range(served, &request, &range, reason));
     check(range.count > 0 && range.count <= served->spec.train.slot_samples);
-    TRY(read_samples(served, &range, &arena, &reply));
+    TRY(read_samples(served, &range, &arena, &reply, reason));
     return wire_encode_samples_reply(&reply, response);
 }
 

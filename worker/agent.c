@@ -300,7 +300,8 @@ void agent_gradient(struct agent *agent, uint64_t now_ms, uint32_t lane, uint32_
 }
 
 /* A peer that has no such value, or sends other bits than it said, is no better than one that does
- * not answer; one of a newer generation has heard of it first (S8). */
+ * not answer; one of a newer generation has heard of it first (S8). Samples that a server streams may
+ * not come: then the ticket is another's, and this worker asks again a little later. */
 static void compute_failed(struct agent *agent, uint64_t now_ms, struct agent_ticket *ticket,
                            const struct agent_result *result)
 {
@@ -309,6 +310,9 @@ static void compute_failed(struct agent *agent, uint64_t now_ms, struct agent_ti
     } else if (result->blamed != 0) {
         end_ticket(agent, ticket, result->err);
         ticket->complete.unreachable = result->blamed;
+    } else if (agent_backoff_helps(result->err)) {
+        end_ticket(agent, ticket, ERR_STALE);
+        agent_tickets_pause(&agent->tickets, now_ms, &agent->jitter);
     } else {
         agent_stop(agent, result->err);
     }

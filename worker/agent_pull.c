@@ -219,16 +219,19 @@ bool agent_pull_next_copy(struct agent_traffic *traffic, struct agent_effect *ef
     return false;
 }
 
-/* A chunk that the message names twice arrives once. */
-static void chunks_arrived(struct agent_traffic *traffic, struct agent_flow *flow,
-                           const struct weights *weights)
+/* A chunk that the message names twice arrives once. Returns how many arrived. */
+static uint32_t chunks_arrived(struct agent_traffic *traffic, struct agent_flow *flow,
+                               const struct weights *weights)
 {
+    uint32_t count = 0;
     for (uint32_t i = 0; i < weights->chunk_count; i++)
         if (flow->held[weights->chunks[i]].pull_id == weights->id) {
             chunk_arrived(traffic, flow, weights->chunks[i]);
             if (traffic->config->async)
                 flow->held[weights->chunks[i]].version = weights->versions[i];
+            count++;
         }
+    return count;
 }
 
 bool agent_pull_weights(struct agent_traffic *traffic, uint32_t server_index,
@@ -240,12 +243,13 @@ bool agent_pull_weights(struct agent_traffic *traffic, uint32_t server_index,
         (slot->flow != NULL && !weights_fit(traffic, slot->flow, weights)))
         return false;
     bool wanted = slot->flow != NULL;
+    uint32_t arrived = weights->chunk_count;
     if (wanted) {
         *ret_lane = agent_traffic_flow(traffic, slot->flow->ticket);
-        chunks_arrived(traffic, slot->flow, weights);
+        arrived = chunks_arrived(traffic, slot->flow, weights);
         server->shares[*ret_lane].boot = server->boot;
     }
-    slot->missing -= weights->chunk_count;
+    slot->missing -= arrived;
     if (slot->missing == 0)
         slot->id = 0;
     server->failures = 0;

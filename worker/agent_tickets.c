@@ -62,6 +62,11 @@ void agent_tickets_acquire_failed(struct agent_tickets *tickets, uint64_t now_ms
                                   struct rand_state *jitter)
 {
     tickets->acquiring = false;
+    agent_tickets_pause(tickets, now_ms, jitter);
+}
+
+void agent_tickets_pause(struct agent_tickets *tickets, uint64_t now_ms, struct rand_state *jitter)
+{
     tickets->acquire_at = now_ms + agent_backoff_ms(jitter, tickets->acquire_failures++);
 }
 

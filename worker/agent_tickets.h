@@ -66,6 +66,8 @@ bool agent_tickets_any(const struct agent_tickets *tickets, enum agent_ticket_st
 void agent_tickets_acquired(struct agent_tickets *tickets);
 void agent_tickets_acquire_failed(struct agent_tickets *tickets, uint64_t now_ms,
                                   struct rand_state *jitter);
+/* The next is asked for a little later. */
+void agent_tickets_pause(struct agent_tickets *tickets, uint64_t now_ms, struct rand_state *jitter);
 /* Into a free record. */
 struct agent_ticket *agent_tickets_hold(struct agent_tickets *tickets,
                                         const struct acquire_reply *reply);

@@ -329,6 +329,7 @@ static void on_answer(struct worker *worker, const struct worker_event *event)
 static bool from_server(const struct worker *worker, const struct worker_event *event)
 {
     return event->server < worker->link_count &&
+           worker->links[event->server].stream != NULL && /* not given up just now */
            worker->links[event->server].number == event->origin;
 }
 

@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-#define SPIRAL_POINTS_MAX 1000000u
-#define SPIRAL_CLASSES_MAX 1000u
+#define SPIRAL_POINTS_MAX (1u << 20)
+#define SPIRAL_CLASSES_MAX 1024u
 #define SPIRAL_NOISE_MAX 100.0
 
 struct spiral_settings {

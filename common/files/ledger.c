@@ -237,21 +237,30 @@ static enum err count(struct ledger *ledger, const struct ledger_row *row)
     return ERR_OK;
 }
 
+/* Servers add the count as a float: above what that holds it is rounded once in each level. */
+static bool counts_all(const struct ledger_row *row, uint64_t all)
+{
+    enum { WHOLE_MAX = 1 << 24, LEVELS_MAX = 17 /* of 65,536 slots */ };
+    uint64_t away = row->step_samples > all ? row->step_samples - all : all - row->step_samples;
+    return away == 0 || (all > WHOLE_MAX && away <= all / WHOLE_MAX * LEVELS_MAX);
+}
+
 enum err ledger_add(struct ledger *ledger, const struct ledger_row *row)
 {
+    uint64_t all = row->slots * row->slot_samples;
     if (!follows(ledger, row))
         return ERR_OK;
-    if (row->step_samples != row->slots * row->slot_samples)
+    if (!counts_all(row, all))
         ledger_fault(ledger,
                      "step %llu counted %llu samples with its gradients, its tickets have %llu",
                      (unsigned long long)row->step, (unsigned long long)row->step_samples,
-                     (unsigned long long)(row->slots * row->slot_samples));
+                     (unsigned long long)all);
     TRY(count(ledger, row));
     ledger->skipped_count += row->skipped ? 1 : 0;
     if (row->skipped && !ledger->by_positions)
         TRY(buf_append(&ledger->skipped, row, sizeof *row));
     ledger->step_count++;
-    ledger->samples += row->step_samples;
+    ledger->samples += counts_all(row, all) ? all : row->step_samples;
     ledger->last = *row;
     return ERR_OK;
 }

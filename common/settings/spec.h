@@ -20,6 +20,8 @@
 #define SPEC_PLACE_LEASES_MAX 8
 #define SPEC_STAGES_MAX 64 /* places times members of each */
 #define SPEC_AUDITED_SLOTS_MAX 1024
+/* Of a slot's samples that a server streams (data.serve): they come in one message. */
+#define SPEC_SERVED_BYTES_MAX ((8u << 20) - (64u << 10))
 
 enum spec_model_kind { SPEC_GPT, SPEC_MLP, SPEC_LLAMA };
 enum spec_activation { SPEC_RELU, SPEC_TANH };

@@ -172,6 +172,25 @@ static enum err check_spiral(struct draft *draft)
     return ERR_OK;
 }
 
+/* Points are few bytes; of text each token comes with the one that follows it. */
+static enum err check_served(struct draft *draft)
+{
+    const struct spec *spec = draft->spec;
+    uint64_t sample_bytes = spec->model.context * UINT64_C(8);
+    uint64_t most = SPEC_SERVED_BYTES_MAX / sample_bytes;
+    if (!spec->data.serve || spec->train.slot_samples <= most)
+        return ERR_OK;
+    if (most == 0)
+        return COMPLAIN(draft, "data.serve", "model.context",
+                        "data.serve must be false with a model.context of %u: a slot's samples do "
+                        "not come in one message",
+                        spec->model.context);
+    return COMPLAIN(draft, "data.serve", "train.slot_samples",
+                    "data.serve needs train.slot_samples (%u) of at most %llu with a model.context "
+                    "of %u: a slot's samples come in one message",
+                    spec->train.slot_samples, (unsigned long long)most, spec->model.context);
+}
+
 static enum err check_data(struct draft *draft)
 {
     const struct spec *spec = draft->spec;
@@ -193,7 +212,7 @@ static enum err check_data(struct draft *draft)
         return COMPLAIN(draft, "model.vocabulary", "data.kind",
                         "model.vocabulary (%u) must be at least 256 for text, which is bytes",
                         spec->model.vocabulary);
-    return ERR_OK;
+    return check_served(draft);
 }
 
 static bool is_gemm_core(const char *name)

@@ -181,6 +181,24 @@ TEST_F(weights_of_another_version_are_not_taken, agent)
     assert_true(weights(f, &pull));
 }
 
+TEST_F(a_chunk_that_a_server_names_twice_is_not_taken_for_another, agent)
+{
+    granted(f, start(f).sequence, ticket_of(1, 3));
+    const struct agent_effect pull = *seen(f, AGENT_PULL, 0);
+    assert_true(pull.pull.chunk_count > 1);
+    uint32_t twice[2] = {pull.pull.chunks[0], pull.pull.chunks[0]}, lane;
+    struct agent_effect rest = pull;
+    rest.pull.chunk_count--;
+    rest.pull.chunks++;
+    assert_true(agent_weights(
+        f->agent, f->now_ms, pull.server,
+        &(struct weights){
+            .id = pull.pull.id, .version = pull.pull.version, .chunk_count = 2, .chunks = twice},
+        &lane));
+    look(f);
+    assert_true(weights(f, &rest));
+}
+
 TEST_F(a_lease_of_an_earlier_membership_is_not_taken, agent)
 {
     uint64_t sequence = start(f).sequence;

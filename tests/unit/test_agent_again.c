@@ -52,6 +52,17 @@ TEST_F(busy_again_and_again_drops_the_ticket, agent, .begin = PUSHED)
     assert_int_equal(count(f, AGENT_ACQUIRE), 1);
 }
 
+/* The server that streams them is away. */
+TEST_F(samples_that_do_not_come_end_the_ticket_and_not_the_worker, agent, .begin = GRANTED)
+{
+    computed(f, ERR_UNREACHABLE);
+    assert_int_equal(count(f, AGENT_STOP), 0);
+    assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, ERR_STALE);
+    assert_int_equal(count(f, AGENT_ACQUIRE), 0);
+    wait(f, AGENT_BACKOFF_MS_MIN * 3 / 2);
+    assert_int_equal(count(f, AGENT_ACQUIRE), 1);
+}
+
 /* Another ticket may be the very one that the server waits for. */
 TEST_F(a_ticket_after_a_busy_one_waits_no_longer_than_the_first_did, agent, .begin = PUSHED)
 {

@@ -264,6 +264,9 @@ TEST(every_refusal_names_the_place)
         {GPT SPIRAL,
          "run.yaml:2: data.kind spiral does not fit model.kind gpt (gpt, llama: text or "
          "tokens; mlp: spiral)"},
+        {GPT "train: {slot_samples: 16257}\ndata: {kind: text, path: x, serve: true}",
+         "run.yaml:3: data.serve needs train.slot_samples (16257) of at most 16256 with a "
+         "model.context of 64: a slot's samples come in one message"},
         {MLP TEXT, "run.yaml:2: data.kind text does not fit model.kind mlp (gpt, llama: text or "
                    "tokens; mlp: spiral)"},
         {"model:\n  kind: mlp\ndata: {path: a}",
