@@ -38,7 +38,8 @@ struct gradient_head {
 };
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are stored as they lie");
-_Static_assert(sizeof(struct head) == 64 && sizeof(struct record_head) == 32, "as the page says");
+_Static_assert(sizeof(struct head) == JOURNAL_HEAD_BYTES && sizeof(struct record_head) == 32,
+               "as the page says");
 _Static_assert(sizeof(struct gradient_head) == 32, "as the page says");
 
 /* ---- names ---- */
@@ -154,6 +155,17 @@ static enum err number_start(const char *folder, struct journal_name *name, stru
     return ERR_OK;
 }
 
+/* A file that the disk has no room for goes: the next attempt would number itself behind it. */
+static enum err open_first_segment(struct journal *journal, struct reason *reason)
+{
+    char path[PATH_BYTES];
+    TRY(path_of(journal->folder, file_name_of(journal->name).text, path, reason));
+    enum err err = open_segment(journal, reason);
+    if (err == ERR_NO_SPACE)
+        (void)journal->ops->unlink(journal->ops, path); /* else it stays, empty, until a cut */
+    return err;
+}
+
 enum err journal_open(const struct file_ops *ops, const char *folder, struct journal_name name,
                       struct journal *ret_journal, struct reason *reason)
 {
@@ -165,7 +177,7 @@ enum err journal_open(const struct file_ops *ops, const char *folder, struct jou
         err = number_start(folder, &journal.name, reason);
     check(journal.name.boot >= name.boot); /* P3: no number is given twice */
     if (err == ERR_OK)
-        err = open_segment(&journal, reason);
+        err = open_first_segment(&journal, reason);
     if (err == ERR_OK)
         *ret_journal = journal;
     else

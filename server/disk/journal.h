@@ -34,6 +34,7 @@
 #define JOURNAL_FOLDER "journal" /* in the run's checkpoints/ */
 
 enum {
+    JOURNAL_HEAD_BYTES = 64,        /* of a file */
     JOURNAL_RECORD_BYTES = 4 << 20, /* a record is ended when it has so many */
     JOURNAL_CUTS_MAX = 8,           /* the newest are remembered */
 };
@@ -72,7 +73,8 @@ struct journal {
 
 /* Makes the folder and segment 0, behind all files that the folder has of this generation and
  * server: journal->name says under which number. `folder` is copied, `ops` must outlive the
- * journal. ERR_OLD_GENERATION: the folder has a later generation of the server. */
+ * journal. ERR_OLD_GENERATION: the folder has a later generation of the server. ERR_NO_SPACE: no
+ * file is left, and the call may be repeated. */
 enum err journal_open(const struct file_ops *ops, const char *folder, struct journal_name name,
                       struct journal *ret_journal, struct reason *reason) MUST_USE;
 void journal_release(struct journal *journal); /* drops what is not committed; {0} is fine */

@@ -32,7 +32,10 @@ struct order_item {
     enum order_item_kind kind;
     union {
         struct written *written;
-        struct prepared *run;
+        struct {
+            struct prepared *run;
+            uint64_t number;
+        } prepare;
         uint64_t version;
         struct cut_name recorded;
     };
@@ -42,10 +45,12 @@ struct order_writer {
     struct order_writer_config config;
     struct inbox *inbox;
     struct thread thread;
-    struct thread_mutex mutex; /* guards the three below */
+    struct thread_mutex mutex; /* guards the four below */
     struct thread_cond changed;
     bool ending;
-    uint64_t wanted, begun; /* generations: the newest that was asked for; the one that it is */
+    uint64_t told;              /* how often a run was prepared or ended: the newest one's number */
+    uint64_t wanted, begun;     /* numbers of runs: the newest that was prepared; the one it is */
+    uint64_t wanted_generation; /* of the newest that was prepared */
 
     struct thread_mutex order_mutex; /* guards the three below */
     struct file_log order;
@@ -54,6 +59,7 @@ struct order_writer {
 
     /* The thread's own. */
     struct prepared *run; /* a reference; NULL: no run yet */
+    uint64_t number;      /* of the run */
     struct journal journal;
     bool has_journal, broken;
     uint64_t durable[THREADS_MAX], put[THREADS_MAX]; /* gradients of each thread's shard */
@@ -110,6 +116,8 @@ static void write_line(struct order_writer *writer, uint64_t generation,
 
 /* ---- the journal ---- */
 
+typedef enum err write_fn(struct order_writer *writer, struct reason *reason);
+
 static void fail(struct order_writer *writer, const struct reason *reason)
 {
     writer->broken = true;
@@ -118,10 +126,10 @@ static void fail(struct order_writer *writer, const struct reason *reason)
 
 static bool superseded_locked(const struct order_writer *writer)
 {
-    return writer->wanted > writer->run->generation;
+    return writer->told != writer->number;
 }
 
-/* Waits a while; false: the daemon ends, or a newer generation is to begin. */
+/* Waits a while; false: the daemon or the run ends, or another generation is to begin. */
 static bool pause_unless_over(struct order_writer *writer)
 {
     uint64_t until_ns = time_after_ms(time_now_ns(), RETRY_MS);
@@ -142,19 +150,24 @@ static bool is_superseded(struct order_writer *writer)
     return superseded;
 }
 
-/* Tries until there is room, or nobody waits for the record any more. */
-static enum err commit_later(struct order_writer *writer, struct reason *reason)
+/* Tries again until there is room for what is to be written, or nobody waits for it any more. */
+static enum err try_later(struct order_writer *writer, write_fn *write, uint64_t needed_bytes,
+                          struct reason *reason)
 {
     enum err err = ERR_NO_SPACE;
     log_error(writer->config.logger, "journal not written", log_text("err", err_name(err)),
-              log_text("reason", reason->text),
-              log_uint("needed_bytes", writer->journal.record.bytes),
+              log_text("reason", reason->text), log_uint("needed_bytes", needed_bytes),
               log_text("next", "again when there is room"));
     writer->config.full(writer->config.owner, true);
     while (err == ERR_NO_SPACE && pause_unless_over(writer))
-        err = journal_commit(&writer->journal, reason);
+        err = write(writer, reason);
     writer->config.full(writer->config.owner, false);
     return err;
+}
+
+static enum err commit_record(struct order_writer *writer, struct reason *reason)
+{
+    return journal_commit(&writer->journal, reason);
 }
 
 /* Writes the record to the disk; the journal is broken when that fails. */
@@ -163,9 +176,9 @@ static void commit_journal(struct order_writer *writer)
     struct reason reason = {{0}};
     if (!writer->has_journal || writer->broken || writer->journal.count == 0)
         return;
-    enum err err = journal_commit(&writer->journal, &reason);
+    enum err err = commit_record(writer, &reason);
     if (err == ERR_NO_SPACE)
-        err = commit_later(writer, &reason);
+        err = try_later(writer, commit_record, writer->journal.record.bytes, &reason);
     if (err == ERR_NO_SPACE && is_superseded(writer))
         return; /* nothing was acknowledged */
     if (err != ERR_OK) {
@@ -265,23 +278,40 @@ static void close_run(struct order_writer *writer)
     writer->run = NULL;
 }
 
-static void handle_prepare(struct order_writer *writer, struct prepared *take_run)
+static void say_begun(struct order_writer *writer)
 {
-    struct reason reason = {{0}};
-    close_run(writer);
-    writer->run = take_run;
-    if (!take_run->joins) /* else it has no chunks */
-        open_order(writer);
-    writer->has_journal =
-        !take_run->joins && take_run->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED;
-    if (writer->has_journal && open_journal(writer, &reason) != ERR_OK)
-        fail(writer, &reason);
-    if (take_run->cuts)
-        journal_note_cut(&writer->journal, take_run->version);
     thread_lock(&writer->mutex);
-    writer->begun = take_run->generation;
+    writer->begun = writer->number;
     thread_wake_all(&writer->changed);
     thread_unlock(&writer->mutex);
+}
+
+/* On a full disk the shards go on before there is a journal. Their gradients wait in the inbox. */
+static void begin_journal(struct order_writer *writer)
+{
+    struct reason reason = {{0}};
+    enum err err = open_journal(writer, &reason);
+    if (err == ERR_NO_SPACE) {
+        say_begun(writer);
+        err = try_later(writer, open_journal, JOURNAL_HEAD_BYTES, &reason);
+    }
+    writer->has_journal = err != ERR_NO_SPACE; /* no room: nobody waits for it any more */
+    if (writer->has_journal && err != ERR_OK)
+        fail(writer, &reason);
+}
+
+static void handle_prepare(struct order_writer *writer, struct prepared *take_run, uint64_t number)
+{
+    close_run(writer);
+    writer->run = take_run;
+    writer->number = number;
+    if (!take_run->joins) /* else it has no chunks */
+        open_order(writer);
+    if (!take_run->joins && take_run->spec.checkpoint.durability == SPEC_DURABILITY_LOGGED)
+        begin_journal(writer);
+    if (take_run->cuts)
+        journal_note_cut(&writer->journal, take_run->version);
+    say_begun(writer);
 }
 
 static void handle_cut(struct order_writer *writer, uint64_t version)
@@ -290,7 +320,7 @@ static void handle_cut(struct order_writer *writer, uint64_t version)
     if (!writer->has_journal || writer->broken)
         return;
     commit_journal(writer);
-    if (writer->broken || writer->journal.count > 0) /* no room, and a new generation begins */
+    if (writer->broken || writer->journal.count > 0) /* no room, and the run is over */
         return;
     enum err err = journal_cut(&writer->journal, version, &reason);
     if (err == ERR_NOT_SYNCED)
@@ -327,7 +357,7 @@ static void handle_item(struct order_writer *writer, const struct order_item *it
         handle_order(writer, item->written);
         break;
     case ITEM_PREPARE:
-        handle_prepare(writer, item->run);
+        handle_prepare(writer, item->prepare.run, item->prepare.number);
         break;
     case ITEM_CUT:
         handle_cut(writer, item->version);
@@ -398,27 +428,44 @@ void order_writer_free(struct order_writer *writer)
     writer_release(writer);
 }
 
+/* The run that it writes for is over; the number of what comes next. */
+static uint64_t end_present(struct order_writer *writer)
+{
+    thread_lock(&writer->mutex);
+    uint64_t number = ++writer->told;
+    thread_wake_all(&writer->changed);
+    thread_unlock(&writer->mutex);
+    return number;
+}
+
 enum err order_writer_prepare(struct order_writer *writer, struct prepared *run)
 {
     uint64_t generation = run->generation;
-    struct order_item item = {.kind = ITEM_PREPARE, .run = prepared_ref(run)};
+    uint64_t number = end_present(writer);
+    struct order_item item = {.kind = ITEM_PREPARE, .prepare = {prepared_ref(run), number}};
     enum err err = inbox_post(writer->inbox, &item);
     if (err != ERR_OK) {
         prepared_unref(run);
         return err;
     }
     thread_lock(&writer->mutex);
-    writer->wanted = generation;
-    thread_wake_all(&writer->changed);
+    writer->wanted = number;
+    writer->wanted_generation = generation;
     thread_unlock(&writer->mutex);
     return ERR_OK;
+}
+
+void order_writer_end(struct order_writer *writer)
+{
+    end_present(writer);
 }
 
 void order_writer_wait(struct order_writer *writer, uint64_t generation)
 {
     enum err err = ERR_OK;
     thread_lock(&writer->mutex);
-    while (writer->wanted >= generation && writer->begun < generation && err == ERR_OK)
+    while (writer->wanted_generation >= generation && writer->begun < writer->wanted &&
+           err == ERR_OK)
         err = thread_wait_locked(&writer->changed, &writer->mutex, TIME_NEVER);
     thread_unlock(&writer->mutex);
 }

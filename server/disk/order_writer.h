@@ -7,7 +7,8 @@
  * to the writer's thread. Gradients that arrive while it writes are one group: one record of the
  * journal and one fsync. Then it reports to each shard thread how many of the thread's gradients
  * are on disk. On a full disk the writer tries again until there is room, and only then are the
- * waiting gradients acknowledged. When a newer generation comes first, they are dropped. Any other
+ * waiting gradients acknowledged; so it does when there is no room for the journal of a generation
+ * that begins. When another generation or the run's end comes first, they are dropped. Any other
  * failure of the journal is final: nothing is acknowledged any more, and `failed` gets the reason.
  * Only the order log may have gaps, and the log of the daemon reports each. */
 #ifndef ROOST_SERVER_DISK_ORDER_WRITER_H
@@ -39,10 +40,14 @@ void order_writer_free(struct order_writer *writer);
 
 /* The calls below: any thread; ERR_BUSY, ERR_NOMEM: nothing was done. */
 
-/* From now on it writes for this run. Takes a reference. */
+/* From now on it writes for this run. Takes a reference. Also when it fails, what the run before
+ * waits for is dropped. */
 enum err order_writer_prepare(struct order_writer *writer, struct prepared *run) MUST_USE;
-/* Waits until the generation has begun: then nothing of an earlier generation is written any more,
- * and the journal can be read. Returns at once for a generation that was not prepared. */
+/* The run has ended: what it waits for on a full disk is dropped. */
+void order_writer_end(struct order_writer *writer);
+/* Waits until the newest run that was prepared has begun: then nothing of an earlier one is written
+ * any more, and the journal can be read. It does not wait for room on the disk. Returns at once for
+ * a generation that was not prepared. */
 void order_writer_wait(struct order_writer *writer, uint64_t generation);
 /* An ORDER effect of that thread's shard, with its gradients' references, also when it fails. */
 enum err order_writer_add(struct order_writer *writer, uint32_t thread, uint64_t generation,

@@ -135,6 +135,7 @@ static void carry_out_member(struct shards *shards, const struct member_effects 
             atomic_store(&shards->exchange.generation, effect->generation);
             break;
         case MEMBER_END:
+            order_writer_end(shards->order_writer);
             end_threads(shards);
             break;
         case MEMBER_ASK_MISSING:

@@ -2,12 +2,16 @@
  */
 #include "tests/unit/folder.h"
 
+#include "common/files/order.h"
+#include "common/time.h"
 #include "server/disk/journal.h"
 #include "server/disk/order_writer.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
+
+enum { WAIT_MS = 5000 };
 
 /* A disk that has no more room for files of the first generation. */
 struct disk {
@@ -132,6 +136,15 @@ static void take(struct writer_fixture *f, uint64_t generation)
     assert_int_equal(order_writer_add(f->writer, 0, generation, &order), ERR_OK);
 }
 
+static size_t files_of(const char *folder)
+{
+    struct file_names names = {0};
+    assert_int_equal(file_list(folder, &names, NULL), ERR_OK);
+    size_t count = names.count;
+    file_names_release(&names);
+    return count;
+}
+
 /* Generation 1 has an entry for which there is no room. */
 static void fill_disk(struct writer_fixture *f)
 {
@@ -211,6 +224,70 @@ TEST_F(a_journal_that_cannot_be_synced_is_not_tried_again, writer, .disk.syncs_f
     end(f);
     assert_int_equal(atomic_load(&f->disk.logged), 0);
     assert_int_equal(atomic_load(&f->disk.failed), 1);
+}
+
+static void await_refusals(struct writer_fixture *f, unsigned count)
+{
+    while (atomic_load(&f->disk.refused) < count) {
+        assert_int_equal(atomic_load(&f->disk.failed), 0);
+        sched_yield();
+    }
+}
+
+TEST_F(a_generation_that_begins_on_a_full_disk_waits_for_room, writer)
+{
+    atomic_store(&f->disk.full, true);
+    prepare(f, 1);
+    order_writer_wait(f->writer, 1); /* the shards begin all the same */
+    take(f, 1);
+    await_refusals(f, 2);
+    assert_int_equal(atomic_load(&f->disk.waits), 1);
+    assert_int_equal(atomic_load(&f->disk.logged), 0);
+    atomic_store(&f->disk.full, false);
+    while (atomic_load(&f->disk.logged) == 0)
+        sched_yield();
+    assert_int_equal(atomic_load(&f->disk.goes_on), 1);
+    end(f);
+    assert_int_equal(entries_of_journal(f), 1);
+    assert_int_equal(files_of(folder_path(&f->folder, "run/checkpoints/" JOURNAL_FOLDER)), 1);
+}
+
+TEST_F(a_daemon_that_ends_does_not_wait_for_room_to_begin_a_generation, writer)
+{
+    atomic_store(&f->disk.full, true);
+    prepare(f, 1);
+    await_refusals(f, 1);
+    end(f);
+    assert_int_equal(atomic_load(&f->disk.failed), 0);
+    assert_int_equal(atomic_load(&f->disk.goes_on), 1);
+}
+
+TEST_F(a_run_that_has_ended_waits_for_no_room, writer)
+{
+    fill_disk(f);
+    await_refusals(f, 1);
+    order_writer_end(f->writer);
+    uint64_t until_ns = time_after_ms(time_now_ns(), WAIT_MS);
+    while (atomic_load(&f->disk.goes_on) == 0 && time_now_ns() < until_ns)
+        sched_yield();
+    assert_int_equal(atomic_load(&f->disk.goes_on), 1);
+    end(f);
+    assert_int_equal(atomic_load(&f->disk.logged), 0);
+    assert_int_equal(atomic_load(&f->disk.failed), 0);
+}
+
+/* Of a coordinator that has lost its store, and does not know what the servers have prepared. */
+TEST_F(another_run_of_the_same_generation_has_files_of_its_own, writer)
+{
+    const char *order = folder_path(&f->folder, "other/" ORDER_FOLDER);
+    fill_disk(f);
+    await_refusals(f, 1);
+    f->checkpoints = folder_path(&f->folder, "other/checkpoints");
+    prepare(f, 1);
+    order_writer_wait(f->writer, 1);
+    assert_int_equal(files_of(order), 1);
+    end(f);
+    assert_int_equal(atomic_load(&f->disk.failed), 0);
 }
 
 TEST_F(what_is_written_when_a_generation_has_begun_is_all_of_the_one_before, writer)
