@@ -14,7 +14,9 @@ struct cut_written {
     uint32_t attempt;
     enum err err; /* OK: the file is durable */
 };
-/* Called on the writer's thread, once for each attempt at a cut. */
+/* Called on the writer's thread, at most once for each attempt at a cut. Not for an attempt that is
+ * given up: with its run, for a later attempt at the same cut, or because chunks of it were lost
+ * (cut_writer_add()). */
 typedef void cut_written_fn(void *owner, const struct cut_written *written,
                             const struct digest *manifest, const struct reason *reason);
 
