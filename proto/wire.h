@@ -597,9 +597,10 @@ struct server_report {
     union {
         struct {
             char name[64];
-            char address[256];                       /* where workers reach it */
-            uint64_t generation, version;            /* what it holds in memory; 0, 0: nothing */
-            uint64_t term;                           /* the highest it has obeyed (P7); 0: none */
+            char address[256];            /* where workers reach it */
+            uint64_t generation, version; /* what it holds in memory; 0, 0: nothing */
+            uint64_t term;                /* the highest it has obeyed (P7); 0: none */
+            uint64_t prepared; /* the highest generation since its start; 0: none, or not known */
             uint32_t wire_version, wire_version_min; /* wire_speaks() */
         } hello;
         struct {

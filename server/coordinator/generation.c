@@ -104,13 +104,18 @@ void generation_prepare_again(struct coordinator *coordinator, struct server_ent
     send_part(coordinator, server);
 }
 
-/* Above every generation that anybody has seen, the store's included. */
-static uint64_t next_generation(struct coordinator *coordinator)
+/* Above every generation that anybody has seen, the store's included. A server remembers those that
+ * it has prepared: its threads and files may still be busy with one of a store that is lost. */
+static uint64_t next_generation(const struct coordinator *coordinator)
 {
     uint64_t highest = coordinator->run.generation;
-    for (uint32_t i = 0; i < coordinator->servers.count; i++)
-        if (coordinator->servers.list[i].held_generation > highest)
-            highest = coordinator->servers.list[i].held_generation;
+    for (uint32_t i = 0; i < coordinator->servers.count; i++) {
+        const struct server_entry *server = &coordinator->servers.list[i];
+        if (server->held_generation > highest)
+            highest = server->held_generation;
+        if (server->prepared_generation > highest)
+            highest = server->prepared_generation;
+    }
     return highest + 1;
 }
 

@@ -104,6 +104,7 @@ enum err servers_hello(struct servers *servers, const struct server_report *hell
     /* Nothing begins on one that drains, so nothing waits for it either. */
     server->given_up = server->given_up && servers_drains(server);
     server->held_generation = hello->hello.generation;
+    server->prepared_generation = hello->hello.prepared;
     *ret_older = server->link;
     server->link = ++servers->links;
     *ret_server = server;

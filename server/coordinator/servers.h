@@ -57,10 +57,11 @@ enum server_awaited {
 struct server_entry {
     char name[64];
     char address[256];
-    uint64_t boot;            /* of the newest hello */
-    uint64_t link;            /* 0: not connected */
-    uint64_t held_generation; /* the generation that its hello reported; 0: nothing */
-    uint32_t map_index;       /* its place in the run's map; SERVERS_NONE: not one of the run's */
+    uint64_t boot;                /* of the newest hello */
+    uint64_t link;                /* 0: not connected */
+    uint64_t held_generation;     /* the generation that its hello reported; 0: nothing */
+    uint64_t prepared_generation; /* the highest of any run, by its hello; 0: none, or not known */
+    uint32_t map_index; /* its place in the run's map; SERVERS_NONE: not one of the run's */
     enum server_state state;
     uint64_t invitation; /* P11: its READY repeats it; 0: it was not invited */
     enum server_leaving leaving;

@@ -223,6 +223,8 @@ static void take_prepare(struct server_member *member, const struct server_comma
         report_ready(member, effects); /* asked again: reported again */
     if (generation <= member->held.generation)
         return;
+    if (generation > member->prepared)
+        member->prepared = generation;
     bool goes_on = command->prepare.from_cut || command->prepare.joins;
     uint64_t version = goes_on ? command->prepare.cut.version : 0;
     member->held = (struct cut_name){generation, version};
@@ -408,6 +410,11 @@ struct cut_name member_held(const struct server_member *member)
     return (struct cut_name){member->held.generation, member->committed};
 }
 
+uint64_t member_prepared_generation(const struct server_member *member)
+{
+    return member->prepared;
+}
+
 void member_check(const struct server_member *member)
 {
     check(member->thread_count > 0 && member->thread_count <= MEMBER_THREADS_MAX);
@@ -427,7 +434,8 @@ void member_check(const struct server_member *member)
         check(member->manifest.manifest.cut.generation == member->held.generation);
         check(member->manifest.manifest.cut.version <= member->committed + 1);
     }
-    check(!member->taken_known || member->async); /* 4 */
+    check(!member->taken_known || member->async);       /* 4 */
+    check(member->held.generation <= member->prepared); /* 5 */
 }
 
 void member_describe(const void *object, char *text, size_t bytes)

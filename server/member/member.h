@@ -17,7 +17,8 @@
  *    thread is behind it unless no step was committed yet;
  *  3 the newest manifest is of the generation that is held, and of no version beyond the committed
  *    one's next;
- *  4 the tickets that all chunks have taken are known only of an async run.
+ *  4 the tickets that all chunks have taken are known only of an async run;
+ *  5 no generation above the highest prepared one is held.
  *
  * Pure: no clock, no thread, no I/O. The caller makes sure that only one thread at a time is
  * inside. */
@@ -81,6 +82,7 @@ struct server_member {
     bool told;                  /* a command has named what to hold */
     bool may_leave, draining;
     struct cut_name held; /* the generation and the version that it began with; 0, 0: nothing */
+    uint64_t prepared;    /* the highest generation of any PREPARE, of any run; 0: none */
     uint64_t invitation;  /* of the newest PREPARE; 0: it was none to join */
     enum err prepare_err;
     struct reason prepare_reason;
@@ -162,6 +164,9 @@ void member_journal_full(struct server_member *member, bool full,
 bool member_loaded(const struct server_member *member);
 /* What a hello reports: the generation and the version; 0, 0: nothing. */
 struct cut_name member_held(const struct server_member *member);
+/* The highest generation that this start of the server was told to prepare, of any run; 0: none. A
+ * coordinator whose store has forgotten it numbers its generations above. */
+uint64_t member_prepared_generation(const struct server_member *member);
 void member_check(const struct server_member *member);
 /* The state in a line, for the log (scene.h); `object` is a struct server_member. */
 void member_describe(const void *object, char *text, size_t bytes);

@@ -84,6 +84,7 @@ struct server_report link_hello(const struct link *link)
     hello.hello.generation = held.generation;
     hello.hello.version = held.version;
     hello.hello.term = shards_term(link->shards);
+    hello.hello.prepared = shards_prepared(link->shards);
     hello.hello.wire_version = WIRE_VERSION;
     hello.hello.wire_version_min = WIRE_VERSION_MIN;
     return hello;

@@ -549,6 +549,14 @@ uint64_t shards_term(struct shards *shards)
     return term;
 }
 
+uint64_t shards_prepared(struct shards *shards)
+{
+    thread_lock(&shards->mutex);
+    uint64_t prepared = member_prepared_generation(&shards->member);
+    thread_unlock(&shards->mutex);
+    return prepared;
+}
+
 struct rpc_method shards_exchange_method(struct shards *shards)
 {
     return exchange_method(&shards->exchange);

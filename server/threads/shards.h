@@ -53,6 +53,9 @@ bool shards_loaded(struct shards *shards);
 struct cut_name shards_held(struct shards *shards);
 /* The highest term of any command that was obeyed (P7); 0: none. Any thread. */
 uint64_t shards_term(struct shards *shards);
+/* The highest generation of any run that was prepared (member_prepared_generation()); 0: none. Any
+ * thread. */
+uint64_t shards_prepared(struct shards *shards);
 
 /* The coordinator needs nothing of this server any more. Main thread. */
 bool shards_may_leave(struct shards *shards);

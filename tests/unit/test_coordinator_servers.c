@@ -357,6 +357,18 @@ TEST_F(a_generation_is_above_all_that_any_server_ever_held, coordinator, .plan =
     assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, 42);
 }
 
+TEST_F(a_generation_is_above_all_that_any_server_has_prepared, coordinator, .plan = 9)
+{
+    struct server_report holds_nothing = {
+        .kind = SERVER_HELLO, .boot = f->boot[0], .hello = {.name = "s0", .prepared = 41}};
+    assert_int_equal(
+        coordinator_server_hello(f->coordinator, f->now_ms, &holds_nothing, &f->link[0], NULL),
+        ERR_OK);
+    hello(f, 1, 0);
+    begin(f, &f->run, NULL);
+    assert_int_equal(command(f, 0, SERVER_PREPARE)->prepare.generation, 42);
+}
+
 TEST_F(a_run_that_had_ended_ends_again_when_it_is_continued, coordinator, .plan = 6)
 {
     struct coordinator_past past = past_of(4, (struct cut_name){3, 6});

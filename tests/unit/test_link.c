@@ -35,6 +35,12 @@ uint64_t shards_term(struct shards *shards)
     return 12;
 }
 
+uint64_t shards_prepared(struct shards *shards)
+{
+    (void)shards;
+    return 9;
+}
+
 struct cut_name shards_held(struct shards *shards)
 {
     (void)shards;
@@ -191,6 +197,7 @@ TEST_F(a_connection_begins_with_a_hello_and_then_everything_again, link)
     assert_int_equal(f->hello.hello.generation, 7);
     assert_int_equal(f->hello.hello.version, 100);
     assert_int_equal(f->hello.hello.term, 12);
+    assert_int_equal(f->hello.hello.prepared, 9);
     assert_int_equal(f->hello.hello.wire_version, WIRE_VERSION);
     assert_int_equal(f->hello.hello.wire_version_min, WIRE_VERSION_MIN);
     thread_unlock(&f->lock);

@@ -240,6 +240,18 @@ TEST_F(p2_events_of_an_older_generation_count_for_nothing, world, .generation = 
     assert_int_equal(member_held(f->member).version, 0);
 }
 
+/* A coordinator that has lost its store would number the next run's generations from 1. */
+TEST_F(p2_the_highest_generation_that_was_prepared_is_known_after_its_run, world, .generation = 3)
+{
+    command(f, (struct server_command){.kind = SERVER_END});
+    assert_int_equal(member_held(f->member).generation, 0);
+    assert_int_equal(member_prepared_generation(f->member), 3);
+    prepared(f, 2, 0);
+    assert_int_equal(member_prepared_generation(f->member), 3);
+    prepared(f, 4, 0);
+    assert_int_equal(member_prepared_generation(f->member), 4);
+}
+
 TEST_F(p2_an_older_generation_is_not_prepared, world, .generation = 3)
 {
     command(f, prepare_of(2, 0));
