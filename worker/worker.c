@@ -647,6 +647,7 @@ static enum err open_channel(struct worker *worker)
 {
     struct rpc_settings settings = rpc_settings_default();
     settings.threads = 1; /* one connection a server: a second thread would only disturb it */
+    settings.message_bytes_max = WIRE_CONTROL_BYTES_MAX; /* a slot's samples */
     if (worker->config->address != NULL)
         peers_settings(&settings);
     if (worker->config->network_only)
