@@ -268,6 +268,15 @@ static void call_in(struct lines *lines, struct lender *lender)
 
 /* ---- news ---- */
 
+/* The socket of a link that has ended stays readable, while its line lives on. */
+static void hear_line(struct lines *lines, struct line *line)
+{
+    shared_link_woken(line->link);
+    if (shared_link_ended(line->link))
+        watch_no_more(lines, shared_link_socket(line->link));
+    line_kick(line);
+}
+
 static void take_news(struct lines *lines, void *what)
 {
     struct lender *lender = lender_of(lines, what);
@@ -282,9 +291,7 @@ static void take_news(struct lines *lines, void *what)
     } else if (lender != NULL) {
         hear_lender(lines, lender);
     } else {
-        struct line *line = what;
-        shared_link_woken(line->link);
-        line_kick(line);
+        hear_line(lines, what);
     }
 }
 

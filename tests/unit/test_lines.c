@@ -201,6 +201,22 @@ TEST_F(a_line_that_waits_is_left_alone_until_it_is_kicked, lines)
     wait_until(f, NULL, &f->server.read, 1);
 }
 
+/* Its socket stays readable from then on, as long as the line lives. */
+TEST_F(a_line_whose_other_side_is_gone_is_left_alone, lines)
+{
+    connect_client(f);
+    thread_lock(&f->mutex);
+    uint32_t works = f->client.works;
+    thread_unlock(&f->mutex);
+    end_line(f, &f->server);
+    wait_until(f, NULL, &f->client.works, works + 1);
+    usleep(20000);
+    thread_lock(&f->mutex);
+    bool few = f->client.works <= works + 5; /* the end, and what was before */
+    thread_unlock(&f->mutex);
+    assert_true(few);
+}
+
 /* ---- what was lent when the line ended ---- */
 
 /* The client lends one thing, which the server borrows, and closes its line. */
