@@ -134,11 +134,14 @@ static enum err code_err(grpc_status_code code)
  * where it ends. NULL: the sentence is another one. */
 static const char *address_of(const char *text, char address[static 64])
 {
-    const char *at =
-        strstr(text, "failed to connect to all addresses") != NULL ? strstr(text, ": ipv") : NULL;
+    if (strstr(text, "failed to connect to all addresses") == NULL)
+        return NULL;
+    const char *at = strstr(text, ": ipv4:");
+    if (at == NULL)
+        at = strstr(text, ": ipv6:");
     if (at == NULL)
         return NULL;
-    at += strlen(": ipv4:");
+    at += strlen(": ipv4:"); /* the other one is as long */
     const char *end = strstr(at, ": ");
     snprintf(address, 64, "%.*s", end != NULL ? (int)(end - at) : (int)strlen(at), at);
     for (char *c; (c = strchr(address, '%')) != NULL && strlen(c) > 2;) { /* %5B is a bracket */
