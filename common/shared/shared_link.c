@@ -207,6 +207,11 @@ void shared_link_took(struct shared_link *link, size_t count)
     shared_link_wake(link, &link->in.positions->writer_sleeps);
 }
 
+uint64_t shared_link_read_bytes(const struct shared_link *link)
+{
+    return link->in.mine;
+}
+
 /* ---- lend ---- */
 
 bool shared_link_may_lend(const struct shared_link *link)

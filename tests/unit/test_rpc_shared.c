@@ -84,28 +84,33 @@ static struct counted *payload_new(const struct stream_fixture *world, uint8_t f
     return payload;
 }
 
-static void send_payload(struct stream_fixture *world, uint8_t first)
+static void send_payload(struct stream_fixture *world, struct rpc_stream *stream)
 {
     struct buf header = {0};
-    struct counted *payload = payload_new(world, first);
+    struct counted *payload = payload_new(world, 0);
     struct rpc_part parts[2] = {{payload, 0, 100}, {payload, 100, payload->bytes - 100}};
     assert_int_equal(buf_append(&header, "0123456789", 10), ERR_OK);
-    assert_int_equal(rpc_stream_send(world->stream, RPC_NORMAL, &header, parts, 2), ERR_OK);
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, parts, 2), ERR_OK);
     counted_unref(payload);
 }
 
-/* Until the server has the client's memory. */
-static void wait_lent(struct stream_fixture *world)
+/* Until the other end has this one's memory. */
+static void wait_may_lend(struct rpc_stream *stream)
 {
     bool accepts = false;
-    wait_shared(world);
     for (uint32_t ms = 0; !accepts; ms++) {
         assert_true(ms < 5000);
         usleep(1000);
-        thread_lock(&world->stream->lock);
-        accepts = shared_link_may_lend(world->stream->line.link);
-        thread_unlock(&world->stream->lock);
+        thread_lock(&stream->lock);
+        accepts = shared_link_may_lend(stream->line.link);
+        thread_unlock(&stream->lock);
     }
+}
+
+static void wait_lent(struct stream_fixture *world)
+{
+    wait_shared(world);
+    wait_may_lend(world->stream);
 }
 
 TEST_F(what_lies_in_the_pool_comes_as_it_is, stream, .path = "/test.T/Echo")
@@ -116,7 +121,7 @@ TEST_F(what_lies_in_the_pool_comes_as_it_is, stream, .path = "/test.T/Echo")
     for (unsigned i = 0; i < MESSAGES; i++) {
         if (i >= 4)
             tally_wait(&f->tally, RECEIVED, before + i - 3);
-        send_payload(f, 0);
+        send_payload(f, f->stream);
     }
     tally_wait(&f->tally, RECEIVED, before + MESSAGES);
     assert_int_equal(f->bytes - bytes, (size_t)MESSAGES * (MESSAGE_BYTES + 10));
@@ -141,7 +146,7 @@ static void wait_kept(struct stream_fixture *world)
 {
     for (unsigned kept = 1; !lent_is_kept(world); kept++) {
         assert_true(kept < 1000);
-        send_payload(world, 0);
+        send_payload(world, world->stream);
         tally_wait(&world->tally, RECEIVED, kept);
     }
 }
@@ -163,6 +168,51 @@ TEST_F(what_is_lent_stays_as_it_is_when_the_stream_ends, stream, .path = "/test.
         assert_int_equal(kept[i], (uint8_t)((i + 100) * 7));
     for (unsigned i = 0; i < OTHERS; i++)
         counted_unref(others[i]);
+}
+
+/* ---- the end ---- */
+
+static atomic_bool held; /* messages of such a stream */
+
+static void receive_unless_held(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    while (atomic_load(&held))
+        usleep(1000);
+    receive(owner, stream, message);
+}
+
+static const struct rpc_stream_events held_events = {.message = receive_unless_held,
+                                                     .closed = closed};
+
+/* Until it has come over the connection. */
+static void wait_over(struct rpc_stream *stream)
+{
+    bool over = false;
+    for (uint32_t ms = 0; !over; ms++) {
+        assert_true(ms < 5000);
+        usleep(1000);
+        thread_lock(&stream->lock);
+        over = stream->close_due;
+        thread_unlock(&stream->lock);
+    }
+}
+
+/* The client reads so much in several turns. */
+TEST_F(what_was_sent_before_the_end_comes_before_it, stream)
+{
+    assert_int_equal(rpc_stream_open(f->channel, "/test.T/Echo", &held_events, f, &f->stream),
+                     ERR_OK);
+    wait_shared(f);
+    wait_may_lend(f->server_stream);
+    unsigned before = tally_of(&f->tally, RECEIVED);
+    atomic_store(&held, true);
+    for (unsigned i = 0; i < QUEUE_MAX; i++)
+        send_payload(f, f->server_stream);
+    rpc_stream_finish(f->server_stream, ERR_OK, NULL);
+    wait_over(f->stream);
+    atomic_store(&held, false);
+    expect_closed(f, ERR_OK);
+    assert_int_equal(tally_of(&f->tally, RECEIVED), before + QUEUE_MAX);
 }
 
 /* ---- who does not know the word ---- */

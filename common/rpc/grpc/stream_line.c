@@ -529,6 +529,25 @@ static bool is_over(struct rpc_stream *stream)
     return over;
 }
 
+static bool is_cancelled(struct rpc_stream *stream)
+{
+    thread_lock(&stream->lock);
+    bool cancelled = stream->cancelled;
+    thread_unlock(&stream->lock);
+    return cancelled;
+}
+
+/* A server writes all that it was given before it ends a stream, so when the client has the end, the
+ * rest is in the ring. Whoever writes on has no more read than that. */
+static bool reads_rest(struct rpc_stream *stream)
+{
+    uint64_t read_bytes = shared_link_read_bytes(stream->line.link);
+    if (stream->rest_end == 0)
+        stream->rest_end = read_bytes + stream->loop->settings.shared_ring_bytes;
+    return !stream->server && !is_cancelled(stream) && !reads_nothing(stream) &&
+           read_bytes < stream->rest_end;
+}
+
 static void close_line(struct rpc_stream *stream)
 {
     line_close(&stream->line);
@@ -551,7 +570,7 @@ static enum line_state serve_line(struct line *line)
     bring_sent(stream);
     if (all)
         bring_ended(stream);
-    if (over) {
+    if (over && (all || !reads_rest(stream))) {
         close_line(stream);
         return LINE_CLOSED;
     }
