@@ -88,6 +88,13 @@ static bool watch(const struct lines *lines, int file, void *what)
     return epoll_ctl(lines->poll, EPOLL_CTL_ADD, file, &event) == 0;
 }
 
+/* What is watched has the news of something else. It needs no memory, and cannot fail. */
+static void watch_as(const struct lines *lines, int file, void *what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+    check(epoll_ctl(lines->poll, EPOLL_CTL_MOD, file, &event) == 0);
+}
+
 static void watch_no_more(const struct lines *lines, int file)
 {
     (void)epoll_ctl(lines->poll, EPOLL_CTL_DEL, file, NULL);
@@ -271,10 +278,10 @@ static void call_in(struct lines *lines, struct lender *lender)
 /* The socket of a link that has ended stays readable, while its line lives on. */
 static void hear_line(struct lines *lines, struct line *line)
 {
+    line_kick(line); /* first: with the lock it sees the link that connect_link() has made */
     shared_link_woken(line->link);
     if (shared_link_ended(line->link))
         watch_no_more(lines, shared_link_socket(line->link));
-    line_kick(line);
 }
 
 static void take_news(struct lines *lines, void *what)
@@ -450,21 +457,36 @@ enum err line_offer(struct lines *lines, enum line_state (*work)(struct line *li
     return ERR_OK;
 }
 
+/* The link of a line. When the other side has the word, it may give up its connection for the line:
+ * from then on nothing may fail. So the thread waits for the socket before; until the line has its
+ * link, what comes is nobody's. */
+static enum err connect_link(struct line *line, const struct line_offer *offer,
+                             struct reason *reason)
+{
+    struct lines *lines = line->lines;
+    struct shared_link_options options = lines->options;
+    int connected;
+    memcpy(options.word, offer->word, sizeof options.word);
+    TRY(shared_link_reach(offer->name, &connected, reason));
+    if (!watch(lines, connected, &lines->waker)) {
+        close(connected);
+        return reason_set(reason, ERR_IO, "cannot wait for shared memory: %s", strerror(errno));
+    }
+    TRY(shared_link_offer(connected, &options, &line->link, reason));
+    thread_lock(&lines->mutex);
+    watch_as(lines, connected, line);
+    thread_unlock(&lines->mutex);
+    return ERR_OK;
+}
+
 enum err line_connect(struct lines *lines, const struct line_offer *offer,
                       enum line_state (*work)(struct line *line), struct line *line,
                       struct reason *reason)
 {
     TRY(begin(lines, work, line, reason));
-    struct shared_link_options options = lines->options;
-    memcpy(options.word, offer->word, sizeof options.word);
-    enum err err = shared_link_connect(offer->name, &options, &line->link, reason);
+    enum err err = connect_link(line, offer, reason);
     if (err != ERR_OK)
         return abandon(line, err);
-    if (!watch(lines, shared_link_socket(line->link), line)) {
-        shared_link_free(line->link);
-        line->link = NULL;
-        return abandon(line, ERR_IO);
-    }
     line_kick(line); /* before it rests for the first time */
     return ERR_OK;
 }

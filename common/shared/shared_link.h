@@ -39,6 +39,9 @@ enum err shared_link_accept(int listener, const struct shared_link_options *opti
 /* ERR_UNREACHABLE: nobody listens there; ERR_DENIED; ERR_NOMEM; ERR_IO. */
 enum err shared_link_connect(const char *name, const struct shared_link_options *options,
                              struct shared_link **ret_link, struct reason *reason) MUST_USE;
+/* The first half of that, shared_link_offer() is the second one: a connected socket. *ret_socket:
+ * close(). */
+enum err shared_link_reach(const char *name, int *ret_socket, struct reason *reason) MUST_USE;
 /* The same over a connected Unix socket, which the link owns from then on, also when it fails. */
 enum err shared_link_offer(int take_socket, const struct shared_link_options *options,
                            struct shared_link **ret_link, struct reason *reason) MUST_USE;

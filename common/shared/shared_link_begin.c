@@ -168,7 +168,7 @@ static enum err send_memory(int unix_socket, int memory, const struct shared_lin
     return send_file(unix_socket, memory, &hello, sizeof hello, reason);
 }
 
-/* With the first byte that wakes the other side. If it cannot be sent, nothing is lent. */
+/* With the first byte that wakes the other side. */
 static enum err send_pool(const struct shared_link *link, struct reason *reason)
 {
     const struct shared_pool *pool = link->options.pool;
@@ -184,7 +184,7 @@ static enum err offer(struct shared_link *link, struct reason *reason)
     if (err == ERR_OK)
         err = send_memory(link->socket, memory, &link->options, reason);
     if (err == ERR_OK)
-        err = send_pool(link, reason);
+        ignore(send_pool(link, reason)); /* the other side may have the link: nothing is lent */
     close(memory);
     return err;
 }
@@ -359,8 +359,7 @@ enum err shared_link_accept(int listener, const struct shared_link_options *opti
     return shared_link_take(accepted, options, deadline_ns, ret_link, reason);
 }
 
-enum err shared_link_connect(const char *name, const struct shared_link_options *options,
-                             struct shared_link **ret_link, struct reason *reason)
+enum err shared_link_reach(const char *name, int *ret_socket, struct reason *reason)
 {
     struct sockaddr_un address;
     socklen_t bytes;
@@ -372,5 +371,14 @@ enum err shared_link_connect(const char *name, const struct shared_link_options 
         close(connected);
         return reason_set(reason, ERR_UNREACHABLE, "nobody takes links as %s", name);
     }
+    *ret_socket = connected;
+    return ERR_OK;
+}
+
+enum err shared_link_connect(const char *name, const struct shared_link_options *options,
+                             struct shared_link **ret_link, struct reason *reason)
+{
+    int connected;
+    TRY(shared_link_reach(name, &connected, reason));
     return shared_link_offer(connected, options, ret_link, reason);
 }

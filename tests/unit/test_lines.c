@@ -5,7 +5,11 @@
 #include "common/thread.h"
 #include "common/time.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { WAIT_MS = 10000 };
@@ -199,6 +203,62 @@ TEST_F(a_line_that_waits_is_left_alone_until_it_is_kicked, lines)
     assert_true(few);
     line_kick(&f->server.line);
     wait_until(f, NULL, &f->server.read, 1);
+}
+
+int __real_epoll_ctl(int poll, int operation, int file, struct epoll_event *event);
+int __wrap_epoll_ctl(int poll, int operation, int file, struct epoll_event *event);
+
+static _Thread_local bool no_watch; /* of this thread, as if the user had no watches left */
+
+int __wrap_epoll_ctl(int poll, int operation, int file, struct epoll_event *event)
+{
+    if (no_watch && operation == EPOLL_CTL_ADD) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return __real_epoll_ctl(poll, operation, file, event);
+}
+
+/* Else the server would have a line with nobody at its other end. */
+TEST_F(who_cannot_wait_for_a_line_says_no_word, lines)
+{
+    struct end first = {.f = f}; /* makes the thread */
+    struct line_offer offer;
+    assert_int_equal(line_offer(f->there, work, &first.line, &offer, &f->reason), ERR_OK);
+    end_line(f, &first);
+    no_watch = true;
+    enum err err = line_connect(f->there, &f->offer, work, &f->client.line, &f->reason);
+    no_watch = false;
+    assert_int_equal(err, ERR_IO);
+    connect_client(f); /* the offer is still good */
+    send_one(&f->client);
+    wait_until(f, NULL, &f->server.read, 1);
+}
+
+ssize_t __real_sendmsg(int file, const struct msghdr *message, int flags);
+ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags);
+
+static _Thread_local int sends_left = INT_MAX; /* of this thread, then too much is under way */
+
+ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags)
+{
+    if (sends_left-- <= 0) {
+        errno = ETOOMANYREFS;
+        return -1;
+    }
+    return __real_sendmsg(file, message, flags);
+}
+
+TEST_F(who_cannot_hand_over_a_pool_has_a_line_and_lends_nothing, lines)
+{
+    sends_left = 1; /* the word */
+    connect_client(f);
+    sends_left = INT_MAX;
+    send_one(&f->client);
+    wait_until(f, NULL, &f->server.read, 1);
+    send_one(&f->server);
+    wait_until(f, NULL, &f->client.read, 1);
+    assert_false(shared_link_may_lend(f->client.line.link));
 }
 
 /* Its socket stays readable from then on, as long as the line lives. */
