@@ -49,6 +49,7 @@ struct lines {
     struct thread thread;
     int poll, listener, waker; /* an epoll, a socket, an eventfd */
     struct stranger strangers[STRANGERS_MAX];
+    uint64_t due_ns; /* when the first of them has been silent for too long; TIME_NEVER: nobody */
     struct ring lenders;
 };
 
@@ -162,7 +163,20 @@ static struct stranger *free_place(struct lines *lines)
     return NULL;
 }
 
-/* Everybody who wants to connect; who finds no place is sent away. */
+/* Anybody may connect; others than this user shall not take places. */
+static bool is_of_this_user(int accepted)
+{
+    struct reason reason;
+    return shared_link_judge_user(accepted, &reason) == ERR_OK;
+}
+
+static void due_at(struct lines *lines, uint64_t moment_ns)
+{
+    if (moment_ns < lines->due_ns)
+        lines->due_ns = moment_ns;
+}
+
+/* Everybody who wants to connect; another user, or who finds no place, is sent away. */
 static void accept_all(struct lines *lines)
 {
     for (;;) {
@@ -170,19 +184,34 @@ static void accept_all(struct lines *lines)
         if (accepted < 0)
             return;
         struct stranger *stranger = free_place(lines);
-        if (stranger == NULL || !watch(lines, accepted, stranger))
+        if (stranger == NULL || !is_of_this_user(accepted) || !watch(lines, accepted, stranger)) {
             close(accepted);
-        else
-            *stranger = (struct stranger){accepted, time_after_ms(time_now_ns(), STRANGER_MS_MAX)};
+            continue;
+        }
+        *stranger = (struct stranger){accepted, time_after_ms(time_now_ns(), STRANGER_MS_MAX)};
+        due_at(lines, stranger->deadline_ns);
     }
 }
 
 static void forget_silent(struct lines *lines)
 {
+    uint64_t now = lines->due_ns == TIME_NEVER ? 0 : time_now_ns();
+    if (now < lines->due_ns)
+        return;
+    lines->due_ns = TIME_NEVER;
+    for (uint32_t i = 0; i < STRANGERS_MAX; i++) {
+        struct stranger *stranger = &lines->strangers[i];
+        if (stranger->socket >= 0 && stranger->deadline_ns <= now)
+            forget(stranger);
+        else if (stranger->socket >= 0)
+            due_at(lines, stranger->deadline_ns);
+    }
+}
+
+static int ms_until(uint64_t moment_ns)
+{
     uint64_t now = time_now_ns();
-    for (uint32_t i = 0; i < STRANGERS_MAX; i++)
-        if (lines->strangers[i].socket >= 0 && lines->strangers[i].deadline_ns <= now)
-            forget(&lines->strangers[i]);
+    return moment_ns <= now ? 0 : (int)((moment_ns - now + 999999) / 1000000);
 }
 
 static int wait_ms(struct lines *lines)
@@ -192,10 +221,7 @@ static int wait_ms(struct lines *lines)
     thread_unlock(&lines->mutex);
     if (ready)
         return 0;
-    for (uint32_t i = 0; i < STRANGERS_MAX; i++)
-        if (lines->strangers[i].socket >= 0)
-            return STRANGER_MS_MAX;
-    return -1;
+    return lines->due_ns == TIME_NEVER ? -1 : ms_until(lines->due_ns);
 }
 
 static bool is_stopping(struct lines *lines)
@@ -319,8 +345,7 @@ static void look_after_lines(void *argument)
         int count = epoll_wait(lines->poll, events, EVENTS_MAX, wait_ms(lines));
         for (int i = 0; i < count; i++)
             take_news(lines, events[i].data.ptr);
-        if (count == 0)
-            forget_silent(lines);
+        forget_silent(lines);
         work_off(lines);
     }
 }
@@ -336,6 +361,7 @@ enum err lines_new(const struct shared_link_options *options, void (*returned)(v
     lines->options = *options;
     lines->returned = returned;
     lines->poll = lines->listener = lines->waker = -1;
+    lines->due_ns = TIME_NEVER;
     for (uint32_t i = 0; i < STRANGERS_MAX; i++)
         lines->strangers[i].socket = -1;
     thread_mutex_init(&lines->mutex);

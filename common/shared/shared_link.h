@@ -48,6 +48,8 @@ enum err shared_link_offer(int take_socket, const struct shared_link_options *op
 enum err shared_link_take(int take_socket, const struct shared_link_options *options,
                           uint64_t deadline_ns, struct shared_link **ret_link,
                           struct reason *reason) MUST_USE;
+/* Who is at the other end of a Unix socket. ERR_DENIED: another user; ERR_IO. */
+enum err shared_link_judge_user(int unix_socket, struct reason *reason) MUST_USE;
 /* What the side that connected said. */
 const uint8_t *shared_link_word(const struct shared_link *link);
 /* What was not read is lost; what was borrowed stays until it is given back, and the link with it. Of

@@ -70,8 +70,7 @@ static enum err map(struct shared_link *link, int memory, uint64_t ring_bytes, b
     return ERR_OK;
 }
 
-/* The other process has this one's user. */
-static enum err judge_user(int unix_socket, struct reason *reason)
+enum err shared_link_judge_user(int unix_socket, struct reason *reason)
 {
     struct ucred other;
     socklen_t bytes = sizeof other;
@@ -178,7 +177,7 @@ static enum err send_pool(const struct shared_link *link, struct reason *reason)
 static enum err offer(struct shared_link *link, struct reason *reason)
 {
     int memory = -1;
-    TRY(judge_user(link->socket, reason));
+    TRY(shared_link_judge_user(link->socket, reason));
     TRY(make_memory(link->options.ring_bytes, &memory, reason));
     enum err err = map(link, memory, link->options.ring_bytes, true, reason);
     if (err == ERR_OK)
@@ -301,7 +300,7 @@ enum err shared_link_take(int take_socket, const struct shared_link_options *opt
     struct shared_link *link = link_over(take_socket, options);
     if (link == NULL)
         return ERR_NOMEM;
-    enum err err = judge_user(link->socket, reason);
+    enum err err = shared_link_judge_user(link->socket, reason);
     if (err == ERR_OK)
         err = wait_readable(link->socket, deadline_ns, "taking shared memory", reason);
     if (err == ERR_OK)

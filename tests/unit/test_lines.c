@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -275,6 +276,57 @@ TEST_F(a_line_whose_other_side_is_gone_is_left_alone, lines)
     bool few = f->client.works <= works + 5; /* the end, and what was before */
     thread_unlock(&f->mutex);
     assert_true(few);
+}
+
+/* ---- strangers ---- */
+
+int __real_getsockopt(int file, int level, int option, void *value, socklen_t *bytes);
+int __wrap_getsockopt(int file, int level, int option, void *value, socklen_t *bytes);
+
+static atomic_bool others; /* every other end of a socket belongs to another user */
+
+int __wrap_getsockopt(int file, int level, int option, void *value, socklen_t *bytes)
+{
+    int got = __real_getsockopt(file, level, option, value, bytes);
+    if (got == 0 && option == SO_PEERCRED && atomic_load(&others))
+        ((struct ucred *)value)->uid++;
+    return got;
+}
+
+static int connect_stranger(struct lines_fixture *f)
+{
+    int stranger = -1;
+    assert_int_equal(shared_link_reach(f->offer.name, &stranger, &f->reason), ERR_OK);
+    return stranger;
+}
+
+static bool is_sent_away(int stranger, int ms)
+{
+    struct pollfd poll_one = {.fd = stranger, .events = POLLIN};
+    return poll(&poll_one, 1, ms) == 1;
+}
+
+/* Else many of them would leave no place for anybody else. */
+TEST_F(who_says_nothing_is_sent_away_also_while_there_is_news, lines)
+{
+    int stranger = connect_stranger(f);
+    bool away = false;
+    for (int ms = 0; ms < WAIT_MS && !away; ms += 100) {
+        line_kick(&f->server.line);
+        away = is_sent_away(stranger, 100);
+    }
+    close(stranger);
+    assert_true(away);
+}
+
+TEST_F(who_belongs_to_another_user_is_sent_away_at_once, lines)
+{
+    atomic_store(&others, true);
+    int stranger = connect_stranger(f);
+    bool away = is_sent_away(stranger, 3000);
+    atomic_store(&others, false);
+    close(stranger);
+    assert_true(away);
 }
 
 /* ---- what was lent when the line ended ---- */
