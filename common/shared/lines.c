@@ -19,6 +19,7 @@ enum {
     EVENTS_MAX = 64,
     STRANGERS_MAX = 256,    /* that have connected and said nothing yet */
     STRANGER_MS_MAX = 5000, /* for that long */
+    FULL_MS = 50,           /* the pause when no file is left for who connects */
     LAYOUT = 2              /* of the memory and of what goes through it: others have no lines */
 };
 
@@ -49,7 +50,9 @@ struct lines {
     struct thread thread;
     int poll, listener, waker; /* an epoll, a socket, an eventfd */
     struct stranger strangers[STRANGERS_MAX];
-    uint64_t due_ns; /* when the first of them has been silent for too long; TIME_NEVER: nobody */
+    uint64_t full_until_ns; /* nobody is listened to; 0: everybody is */
+    uint64_t due_ns;        /* when the pause is over, or the first stranger silent for too long, or
+                               before; TIME_NEVER: neither comes */
     struct ring lenders;
 };
 
@@ -89,10 +92,10 @@ static bool watch(const struct lines *lines, int file, void *what)
     return epoll_ctl(lines->poll, EPOLL_CTL_ADD, file, &event) == 0;
 }
 
-/* What is watched has the news of something else. It needs no memory, and cannot fail. */
-static void watch_as(const struct lines *lines, int file, void *what)
+/* What is watched already has other news, or none. That needs no memory, and cannot fail. */
+static void watch_as(const struct lines *lines, int file, void *what, uint32_t events)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+    struct epoll_event event = {.events = events, .data.ptr = what};
     check(epoll_ctl(lines->poll, EPOLL_CTL_MOD, file, &event) == 0);
 }
 
@@ -176,11 +179,26 @@ static void due_at(struct lines *lines, uint64_t moment_ns)
         lines->due_ns = moment_ns;
 }
 
+/* Who wants to connect waits, and must not keep the thread busy meanwhile. */
+static void pause_listening(struct lines *lines)
+{
+    watch_as(lines, lines->listener, &lines->listener, 0);
+    lines->full_until_ns = time_after_ms(time_now_ns(), FULL_MS);
+    due_at(lines, lines->full_until_ns);
+}
+
+static bool is_full(int number)
+{
+    return number == EMFILE || number == ENFILE || number == ENOBUFS || number == ENOMEM;
+}
+
 /* Everybody who wants to connect; another user, or who finds no place, is sent away. */
 static void accept_all(struct lines *lines)
 {
     for (;;) {
         int accepted = accept4(lines->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (accepted < 0 && is_full(errno))
+            pause_listening(lines);
         if (accepted < 0)
             return;
         struct stranger *stranger = free_place(lines);
@@ -193,12 +211,8 @@ static void accept_all(struct lines *lines)
     }
 }
 
-static void forget_silent(struct lines *lines)
+static void forget_silent(struct lines *lines, uint64_t now)
 {
-    uint64_t now = lines->due_ns == TIME_NEVER ? 0 : time_now_ns();
-    if (now < lines->due_ns)
-        return;
-    lines->due_ns = TIME_NEVER;
     for (uint32_t i = 0; i < STRANGERS_MAX; i++) {
         struct stranger *stranger = &lines->strangers[i];
         if (stranger->socket >= 0 && stranger->deadline_ns <= now)
@@ -206,6 +220,26 @@ static void forget_silent(struct lines *lines)
         else if (stranger->socket >= 0)
             due_at(lines, stranger->deadline_ns);
     }
+}
+
+static void listen_again(struct lines *lines, uint64_t now)
+{
+    if (lines->full_until_ns > now) {
+        due_at(lines, lines->full_until_ns);
+    } else if (lines->full_until_ns > 0) {
+        lines->full_until_ns = 0;
+        watch_as(lines, lines->listener, &lines->listener, EPOLLIN);
+    }
+}
+
+static void do_what_is_due(struct lines *lines)
+{
+    uint64_t now = lines->due_ns == TIME_NEVER ? 0 : time_now_ns();
+    if (now < lines->due_ns)
+        return;
+    lines->due_ns = TIME_NEVER;
+    forget_silent(lines, now);
+    listen_again(lines, now);
 }
 
 static int ms_until(uint64_t moment_ns)
@@ -345,7 +379,7 @@ static void look_after_lines(void *argument)
         int count = epoll_wait(lines->poll, events, EVENTS_MAX, wait_ms(lines));
         for (int i = 0; i < count; i++)
             take_news(lines, events[i].data.ptr);
-        forget_silent(lines);
+        do_what_is_due(lines);
         work_off(lines);
     }
 }
@@ -500,7 +534,7 @@ static enum err connect_link(struct line *line, const struct line_offer *offer,
     }
     TRY(shared_link_offer(connected, &options, &line->link, reason));
     thread_lock(&lines->mutex);
-    watch_as(lines, connected, line);
+    watch_as(lines, connected, line, EPOLLIN);
     thread_unlock(&lines->mutex);
     return ERR_OK;
 }

@@ -282,8 +282,12 @@ TEST_F(a_line_whose_other_side_is_gone_is_left_alone, lines)
 
 int __real_getsockopt(int file, int level, int option, void *value, socklen_t *bytes);
 int __wrap_getsockopt(int file, int level, int option, void *value, socklen_t *bytes);
+int __real_accept4(int file, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_accept4(int file, struct sockaddr *address, socklen_t *bytes, int flags);
 
-static atomic_bool others; /* every other end of a socket belongs to another user */
+static atomic_bool others;         /* every other end of a socket belongs to another user */
+static atomic_bool no_file;        /* none is left for who connects */
+static atomic_uint accepts_failed; /* for that reason */
 
 int __wrap_getsockopt(int file, int level, int option, void *value, socklen_t *bytes)
 {
@@ -291,6 +295,15 @@ int __wrap_getsockopt(int file, int level, int option, void *value, socklen_t *b
     if (got == 0 && option == SO_PEERCRED && atomic_load(&others))
         ((struct ucred *)value)->uid++;
     return got;
+}
+
+int __wrap_accept4(int file, struct sockaddr *address, socklen_t *bytes, int flags)
+{
+    if (!atomic_load(&no_file))
+        return __real_accept4(file, address, bytes, flags);
+    atomic_fetch_add(&accepts_failed, 1);
+    errno = EMFILE;
+    return -1;
 }
 
 static int connect_stranger(struct lines_fixture *f)
@@ -327,6 +340,18 @@ TEST_F(who_belongs_to_another_user_is_sent_away_at_once, lines)
     atomic_store(&others, false);
     close(stranger);
     assert_true(away);
+}
+
+TEST_F(while_no_file_is_left_who_connects_waits_and_costs_nothing, lines)
+{
+    atomic_store(&no_file, true);
+    int stranger = connect_stranger(f);
+    usleep(200000);
+    atomic_store(&no_file, false);
+    unsigned failed = atomic_load(&accepts_failed);
+    close(stranger);
+    assert_in_range(failed, 1, 6);
+    connect_client(f);
 }
 
 /* ---- what was lent when the line ended ---- */
