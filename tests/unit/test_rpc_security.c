@@ -203,6 +203,65 @@ TEST_F(certificates_are_renewed_without_a_restart, security)
     assert_int_equal(file_remove_tree(dir, NULL), ERR_OK);
 }
 
+/* What judges why a call failed, and what that has to wait for. */
+enum { JUDGED, RENEWED, ANSWERED };
+static struct tally *_Atomic judging; /* NULL: it does not wait */
+static bool changed;
+
+enum err __real_tls_identity_valid(const struct tls_identity *identity, int64_t now_s,
+                                   struct reason *reason);
+enum err __wrap_tls_identity_valid(const struct tls_identity *identity, int64_t now_s,
+                                   struct reason *reason);
+
+enum err __wrap_tls_identity_valid(const struct tls_identity *identity, int64_t now_s,
+                                   struct reason *reason)
+{
+    struct tally *tally = judging;
+    if (tally != NULL) {
+        struct tls_identity before = *identity;
+        judging = NULL;
+        tally_add(tally, JUDGED);
+        tally_wait(tally, RENEWED, 1);
+        changed = identity->modified_ns != before.modified_ns;
+    }
+    return __real_tls_identity_valid(identity, now_s, reason);
+}
+
+static void tally_answered(void *owner, enum err err, struct slice response,
+                           const struct reason *reason)
+{
+    (void)err, (void)response, (void)reason;
+    tally_add(owner, ANSWERED);
+}
+
+TEST_F(a_certificate_that_is_renewed_is_not_changed_under_a_call_that_ends, security)
+{
+    char dir[] = "/tmp/roost-renewed-XXXXXX";
+    struct tally tally;
+    struct buf request = {0};
+    tally_init(&tally);
+    assert_non_null(mkdtemp(dir));
+    certificates_make(dir);
+    struct tls_identity identity = identity_in(dir, TLS_ROLE_WORKER);
+    struct rpc_channel *channel = channel_new(f->loop, 1, &identity); /* nobody is there */
+    struct rpc_call_config config = {
+        .path = "/test.T/Echo", .timeout_ms = 5000, .answered = tally_answered, .owner = &tally};
+    judging = &tally;
+    enum err err = rpc_call_start(channel, &config, &request);
+    assert_int_equal(err, ERR_OK);
+    tally_wait(&tally, JUDGED, 1);
+    certificates_make(dir);
+    bool renewed = rpc_channel_renew(channel);
+    tally_add(&tally, RENEWED);
+    tally_wait(&tally, ANSWERED, 1);
+    rpc_channel_free(channel);
+    tls_identity_release(&identity);
+    tally_release(&tally);
+    assert_true(renewed);
+    assert_false(changed);
+    assert_int_equal(file_remove_tree(dir, NULL), ERR_OK);
+}
+
 /* The list is read again while the server runs. A connection that stands is reset, too. */
 TEST_F(a_revoked_certificate_is_let_in_no_longer, security)
 {

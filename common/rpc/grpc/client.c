@@ -89,11 +89,6 @@ static grpc_channel *channel_create(const struct rpc_channel *channel,
     return created;
 }
 
-static const struct tls_identity *identity_of(const struct rpc_channel *channel)
-{
-    return channel->tls ? &channel->identity : NULL;
-}
-
 static int64_t now_s(void)
 {
     return (int64_t)(time_wall_ns() / 1000000000);
@@ -111,7 +106,7 @@ static bool renew_locked(struct rpc_channel *channel)
         return false;
     grpc_channel *before = channel->channel;
     channel->channel = fresh;
-    channel->identity = tls_identity_names(&renewed); /* calls that end with `before` look at it */
+    channel->identity = tls_identity_names(&renewed);
     grpc_channel_destroy(before);
     return true;
 }
@@ -251,6 +246,18 @@ bool rpc_channel_renew(struct rpc_channel *channel)
     return renewed;
 }
 
+enum err rpc_channel_ending(struct rpc_channel *channel, const struct rpc_ending *ending,
+                            bool cancelled, struct reason *reason)
+{
+    cancelled = cancelled || rpc_group_closing(&channel->group);
+    if (!channel->tls || ending->code == GRPC_STATUS_OK)
+        return rpc_ending_read(ending, cancelled, NULL, reason);
+    thread_lock(&channel->lock);
+    struct tls_identity identity = channel->identity; /* it may be renewed meanwhile */
+    thread_unlock(&channel->lock);
+    return rpc_ending_read(ending, cancelled, &identity, reason);
+}
+
 static grpc_call *call_new(struct rpc_channel *channel, const char *path, gpr_timespec deadline)
 {
     grpc_slice method = grpc_slice_from_copied_string(path); /* the call takes its own reference */
@@ -276,7 +283,7 @@ enum err rpc_stream_open(struct rpc_channel *channel, const char *path,
                                            channel->loop->settings.message_bytes_max,
                                        .events = events,
                                        .owner = owner,
-                                       .identity = identity_of(channel)};
+                                       .channel = channel};
     return rpc_stream_start(&config, ret_stream);
 }
 
@@ -295,8 +302,7 @@ static void call_free(struct rpc_call *call)
 static enum err call_result(struct rpc_call *call, grpc_slice *ret_response, struct reason *reason)
 {
     struct rpc_channel *channel = call->channel;
-    bool cancelled = rpc_group_closing(&channel->group);
-    TRY(rpc_ending_read(&call->ending, cancelled, identity_of(channel), reason));
+    TRY(rpc_channel_ending(channel, &call->ending, false, reason));
     grpc_byte_buffer_reader reader;
     if (call->response == NULL || call->response->data.raw.compression != GRPC_COMPRESS_NONE ||
         !grpc_byte_buffer_reader_init(&reader, call->response))

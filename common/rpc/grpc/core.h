@@ -148,6 +148,12 @@ grpc_op rpc_ending_op(struct rpc_ending *ending);
 enum err rpc_ending_read(const struct rpc_ending *ending, bool cancelled,
                          const struct tls_identity *identity, struct reason *reason);
 
+/* ---- client.c ---- */
+
+/* The meaning of a call's end on that channel; `cancelled`: by its owner. */
+enum err rpc_channel_ending(struct rpc_channel *channel, const struct rpc_ending *ending,
+                            bool cancelled, struct reason *reason);
+
 /* ---- bytes.c ---- */
 
 /* A message over `take_bytes`. ERR_MALFORMED: longer than `bytes_max` or compressed. */
@@ -176,7 +182,7 @@ struct rpc_stream_config {
     const struct rpc_peer *peer;         /* server; NULL: this is a client */
     bool near;                           /* server: it may have a line */
     struct accepted_call *take_accepted; /* server, with TLS; else NULL */
-    const struct tls_identity *identity; /* client: lives as long as the group */
+    struct rpc_channel *channel;         /* client: lives as long as the group */
 };
 /* Starts the stream; with `ret_stream` the caller gets a reference. ERR_NOMEM; ERR_CANCELLED: the
  * group is closing. */

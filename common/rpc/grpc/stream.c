@@ -311,12 +311,6 @@ static void on_over(struct rpc_tag *tag, bool ok)
     stream_done(stream);
 }
 
-static enum err client_end(struct rpc_stream *stream, bool cancelled, struct reason *reason)
-{
-    return rpc_ending_read(&stream->ending, cancelled || rpc_group_closing(stream->group),
-                           stream->identity, reason);
-}
-
 static enum err server_end(struct rpc_stream *stream, enum err finish_err, struct reason *reason)
 {
     if (stream->client_gone)
@@ -339,8 +333,9 @@ void stream_close(struct rpc_stream *stream)
     accepted_call_end(stream->accepted);
 
     if (err == ERR_OK)
-        err = stream->server ? server_end(stream, finish_err, &reason)
-                             : client_end(stream, cancelled, &reason);
+        err = stream->server
+                  ? server_end(stream, finish_err, &reason)
+                  : rpc_channel_ending(stream->channel, &stream->ending, cancelled, &reason);
     if (stream->events->closed != NULL && !stream->refused)
         stream->events->closed(stream->owner, stream, err, &reason);
     rpc_group_leave(stream->group, &stream->member);
@@ -361,7 +356,7 @@ static struct rpc_stream *stream_new(const struct rpc_stream_config *config)
     stream->member.call = stream->call = config->take_call;
     stream->events = config->events;
     stream->owner = config->owner;
-    stream->identity = config->identity;
+    stream->channel = config->channel;
     stream->message_bytes_max = config->message_bytes_max;
     stream->accepted = config->take_accepted;
     stream->server = config->peer != NULL;

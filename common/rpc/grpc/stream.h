@@ -35,7 +35,7 @@ struct rpc_stream {
     struct rpc_group *group;
     struct rpc_member member;
     const struct rpc_stream_events *events;
-    const struct tls_identity *identity;
+    struct rpc_channel *channel; /* client */
     size_t message_bytes_max;
     bool server;
     struct accepted_call *accepted; /* server: until the stream closes; NULL: no TLS */
