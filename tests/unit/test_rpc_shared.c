@@ -280,21 +280,23 @@ TEST_F(a_message_that_is_too_long_ends_the_stream_before_its_bytes_come, stream,
     assert_string_equal(f->closed_reason.text, "message has 101 bytes, the limit is 100");
 }
 
-/* A loan whose table has room for one piece. */
+/* A loan whose table has room for one piece, and then so many bytes of the header, which are 0. */
 static void write_loan(struct stream_fixture *world, uint64_t number, uint64_t extents,
-                       const uint64_t *extent)
+                       const uint64_t *extent, size_t header_bytes)
 {
     const uint64_t words[4] = {3, 0, number, extents};
-    size_t written;
+    uint8_t head[64] = {0};
+    size_t written, bytes = 16 + header_bytes;
     struct reason reason;
+    memcpy(head, extent, 16);
     wait_lent(world);
     thread_lock(&world->stream->lock);
     struct shared_link *link = world->stream->line.link;
-    assert_int_equal(
-        shared_link_begin(link, (struct slice){(const uint8_t *)words, sizeof words}, 16, &reason),
-        ERR_OK);
-    assert_int_equal(shared_link_write(link, extent, 16, &written, &reason), ERR_OK);
-    assert_int_equal(written, 16);
+    assert_int_equal(shared_link_begin(link, (struct slice){(const uint8_t *)words, sizeof words},
+                                       bytes, &reason),
+                     ERR_OK);
+    assert_int_equal(shared_link_write(link, head, bytes, &written, &reason), ERR_OK);
+    assert_int_equal(written, bytes);
     thread_unlock(&world->stream->lock);
     expect_closed(world, ERR_MALFORMED);
 }
@@ -302,7 +304,7 @@ static void write_loan(struct stream_fixture *world, uint64_t number, uint64_t e
 TEST_F(a_loan_outside_of_the_pool_ends_the_stream, stream, .path = "/test.T/Echo")
 {
     const uint64_t extent[2] = {UINT64_MAX, 2};
-    write_loan(f, 5, 1, extent);
+    write_loan(f, 5, 1, extent, 0);
     assert_string_equal(f->closed_reason.text, "a loan of 2 bytes from 18446744073709551615 on, "
                                                "outside of the sender's memory");
 }
@@ -310,21 +312,28 @@ TEST_F(a_loan_outside_of_the_pool_ends_the_stream, stream, .path = "/test.T/Echo
 TEST_F(a_loan_that_is_too_long_ends_the_stream, stream, .path = "/test.T/Short")
 {
     const uint64_t extent[2] = {0, 101};
-    write_loan(f, 5, 1, extent);
+    write_loan(f, 5, 1, extent, 0);
     assert_string_equal(f->closed_reason.text, "message has 101 bytes, the limit is 100");
+}
+
+TEST_F(a_loan_that_is_too_long_with_its_header_ends_the_stream, stream, .path = "/test.T/Short")
+{
+    const uint64_t extent[2] = {0, 90};
+    write_loan(f, 5, 1, extent, 20);
+    assert_string_equal(f->closed_reason.text, "message has 110 bytes, the limit is 100");
 }
 
 TEST_F(a_loan_of_no_number_ends_the_stream, stream, .path = "/test.T/Echo")
 {
     const uint64_t extent[2] = {0, 100};
-    write_loan(f, SHARED_LOANS_MAX, 1, extent);
+    write_loan(f, SHARED_LOANS_MAX, 1, extent, 0);
     assert_string_equal(f->closed_reason.text, "loan 16384, which nobody makes");
 }
 
 TEST_F(a_loan_of_more_pieces_than_words_ends_the_stream, stream, .path = "/test.T/Echo")
 {
     const uint64_t extent[2] = {0, 100};
-    write_loan(f, 5, 2, extent);
+    write_loan(f, 5, 2, extent, 0);
     assert_string_equal(f->closed_reason.text, "a loan of more pieces than it has words for");
 }
 

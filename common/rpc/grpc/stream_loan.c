@@ -92,12 +92,12 @@ static enum err find_slices(const struct rpc_stream *stream, struct borrowed *bo
         head.bytes -= sizeof extent;
         TRY(shared_link_borrowed(borrowed->link, extent.offset, extent.bytes, slice, reason));
         borrowed->message.bytes += slice->bytes;
-        if (borrowed->message.bytes > stream->message_bytes_max)
-            return reason_set(reason, ERR_MALFORMED, "message has %zu bytes, the limit is %zu",
-                              borrowed->message.bytes, stream->message_bytes_max);
     }
     borrowed->slices[0] = head;
     borrowed->message.bytes += head.bytes;
+    if (borrowed->message.bytes > stream->message_bytes_max)
+        return reason_set(reason, ERR_MALFORMED, "message has %zu bytes, the limit is %zu",
+                          borrowed->message.bytes, stream->message_bytes_max);
     return ERR_OK;
 }
 
