@@ -271,16 +271,12 @@ static enum err open_office(struct server *server, struct reason *reason)
 
 /* The address where others reach the daemon: the one that was set, or the listening address with
  * its port. */
-static void name_address(struct server *server)
+static enum err name_address(struct server *server, struct reason *reason)
 {
-    const char *address = server->settings->address;
-    const char *colon = strrchr(address, ':');
-    int host = colon != NULL ? (int)(colon - address) : (int)strlen(address);
-    if (server->settings->advertise[0] != 0)
-        snprintf(server->address, sizeof server->address, "%s", server->settings->advertise);
-    else
-        snprintf(server->address, sizeof server->address, "%.*s:%u", host, address,
-                 rpc_server_port(server->rpc));
+    const char *advertised = server->settings->advertise;
+    return rpc_address_of(advertised[0] != 0 ? advertised : server->settings->address,
+                          rpc_server_port(server->rpc), server->address, sizeof server->address,
+                          reason);
 }
 
 /* The daemon listens on all addresses and would give others this one, which they would look for on
@@ -307,7 +303,7 @@ static enum err open_rpc(struct server *server, struct reason *reason)
         .method_count = server->service.method_count,
     };
     TRY(rpc_server_new(&config, &server->rpc, reason));
-    name_address(server);
+    TRY(name_address(server, reason));
     warn_of_address(server);
     return ERR_OK;
 }

@@ -57,22 +57,6 @@ static enum err make_cores(struct peers *peers)
     return outbox_new(&outbox, &peers->outbox);
 }
 
-/* What others are to connect to. */
-static enum err set_address(struct peers *peers, struct reason *reason)
-{
-    const struct peers_options *options = &peers->options;
-    const char *colon = strrchr(options->address, ':'); /* there is one: the server listens there */
-    int bytes = options->advertise != NULL
-                    ? snprintf(peers->address, sizeof peers->address, "%s", options->advertise)
-                    : snprintf(peers->address, sizeof peers->address, "%.*s:%u",
-                               (int)(colon - options->address), options->address,
-                               rpc_server_port(peers->server));
-    return bytes < (int)sizeof peers->address
-               ? ERR_OK
-               : reason_set(reason, ERR_INVALID, "an address is at most %zu bytes long",
-                            sizeof peers->address - 1);
-}
-
 static enum err listen_there(struct peers *peers, struct reason *reason)
 {
     const struct peers_options *options = &peers->options;
@@ -83,7 +67,9 @@ static enum err listen_there(struct peers *peers, struct reason *reason)
                                              .methods = &peers->method,
                                              .method_count = 1};
     TRY(rpc_server_new(&config, &peers->server, reason));
-    return set_address(peers, reason);
+    return rpc_address_of(options->advertise != NULL ? options->advertise : options->address,
+                          rpc_server_port(peers->server), peers->address, sizeof peers->address,
+                          reason);
 }
 
 enum err peers_new(const struct peers_options *options, struct peers **ret_peers,

@@ -210,6 +210,10 @@ unsigned rpc_server_port(const struct rpc_server *server);
 /* Is `address` "host:port" or "[host]:port", and, with `loopback_only`, is the host localhost,
  * 127.x.y.z or ::1? ERR_INVALID otherwise. */
 enum err rpc_address_check(const char *address, bool loopback_only, struct reason *reason) MUST_USE;
+/* What others connect to, of a server that has that port: the address, with it where the address has
+ * port 0. ERR_INVALID: no room. */
+enum err rpc_address_of(const char *address, unsigned port, char *ret_address, size_t bytes,
+                        struct reason *reason) MUST_USE;
 /* Whether "host:port" is all addresses of the machine: others would look for it on their own. */
 static inline bool rpc_is_everywhere(const char *address)
 {

@@ -450,6 +450,21 @@ TEST_F(a_taken_port_and_a_bad_address_are_said, rpc)
     assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
 }
 
+TEST_F(an_address_with_port_0_is_said_with_the_port_that_the_server_has, rpc)
+{
+    static const char *const rows[][2] = {{"10.0.0.1:0", "10.0.0.1:4711"},
+                                          {"[::1]:00", "[::1]:4711"},
+                                          {"a:7", "a:7"}};
+    struct reason reason;
+    char said[16];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(rpc_address_of(rows[i][0], 4711, said, sizeof said, &reason), ERR_OK);
+        assert_string_equal(said, rows[i][1]);
+    }
+    assert_int_equal(rpc_address_of("10.100.100.100:0", 4711, said, sizeof said, &reason),
+                     ERR_INVALID);
+}
+
 /* Debian's build of the library's locks would abort here, and now and then for no reason at all. */
 TEST_F(locks_taken_in_both_orders_do_not_end_the_process, rpc)
 {
