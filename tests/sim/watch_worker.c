@@ -6,6 +6,7 @@
 #include "common/scoped.h"
 #include "tests/sim/sim.h"
 #include "worker/agent_core.h"
+#include "worker/encoder.h"
 #include "worker/worker_compute.h"
 
 enum {
@@ -204,9 +205,26 @@ void watch_waited(void)
 REAL(void, worker_compute_begin, struct worker *worker, uint32_t lane, const struct ticket *ticket,
      const struct place *place);
 REAL(enum err, worker_link_exchange, struct worker *worker, uint32_t server);
+REAL(enum err, encoder_push, struct encoder *encoder, const struct encoder_job *job);
+REAL(void, encoder_drain, struct encoder *encoder);
 REAL(uint64_t, agent_wake_ms, const struct agent *agent);
 REAL(void, agent_computed, struct agent *agent, uint64_t now_ms, const struct agent_result *result);
 REAL(void, agent_stream_lost, struct agent *agent, uint64_t now_ms, uint32_t server, enum err err);
+
+enum err __wrap_encoder_push(struct encoder *encoder, const struct encoder_job *job)
+{
+    enum err err = __real_encoder_push(encoder, job);
+    if (err == ERR_OK && worker_here() != NULL)
+        worker_here()->encoding++;
+    return err;
+}
+
+void __wrap_encoder_drain(struct encoder *encoder)
+{
+    __real_encoder_drain(encoder);
+    if (worker_here() != NULL)
+        worker_here()->encoding = 0;
+}
 
 void __wrap_worker_compute_begin(struct worker *worker, uint32_t lane, const struct ticket *ticket,
                                  const struct place *place)
@@ -214,6 +232,9 @@ void __wrap_worker_compute_begin(struct worker *worker, uint32_t lane, const str
     __real_worker_compute_begin(worker, lane, ticket,
                                 place); /* sends what waits of the one before */
     if (worker_here() != NULL) {
+        if (life_acts() && worker_here()->encoding > 0)
+            sim_violated(world.sim, 3, "w%u computes while gradients may wait to be sent",
+                         worker_here()->index);
         worker_here()->lane = lane;
         worker_here()->tickets[lane] = *ticket;
     }
