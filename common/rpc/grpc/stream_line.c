@@ -537,7 +537,7 @@ static bool is_cancelled(struct rpc_stream *stream)
     return cancelled;
 }
 
-/* A server writes all that it was given before it ends a stream, so when the client has the end, the
+/* A server writes all that it was given before it ends a stream: when the client has the end, the
  * rest is in the ring. Whoever writes on has no more read than that. */
 static bool reads_rest(struct rpc_stream *stream)
 {
