@@ -418,6 +418,7 @@ TEST_F(a_daemon_that_starts_after_the_end_says_how_the_run_ended, control, .trai
     assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
     control_free(f->control);
     assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    assert_int_equal(store_put_stop(f->store, term, active.run, "a test", NULL), ERR_OK);
     assert_int_equal(store_put_state(f->store, term, active.run, RUN_FAILED, "no luck", NULL),
                      ERR_OK);
     open_office(f);
@@ -426,6 +427,7 @@ TEST_F(a_daemon_that_starts_after_the_end_says_how_the_run_ended, control, .trai
     struct status_reply now = status(f, &arena);
     assert_int_equal(now.state, RUN_FAILED);
     assert_string_equal(now.reason, "no luck");
+    assert_false(now.stops);
     assert_int_equal(now.run, active.run);
     assert_string_equal(now.directory, active.directory);
     assert_int_equal(now.steps, 10);
