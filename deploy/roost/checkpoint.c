@@ -304,16 +304,21 @@ static bool has_lost_server(const struct status_reply *status)
     return false;
 }
 
-/* What a run waits for that writes no checkpoint, also at its start. ERR_OK: nothing, or nobody says
- * it. */
+/* What a run waits for that writes no checkpoint, also at its start, or that it is slow. ERR_OK: it
+ * is over, or nobody says it; `lost_only`: or it waits for no lost server. */
 static enum err see_why(struct client *client, bool lost_only, struct reason *reason)
 {
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status;
     struct reason why;
-    if (client_status(client, &answer, &status, &why) != ERR_OK || status.reason[0] == 0 ||
-        watch_is_over(&status) || (lost_only && !has_lost_server(&status)))
+    if (client_status(client, &answer, &status, &why) != ERR_OK || watch_is_over(&status) ||
+        (lost_only && (status.reason[0] == 0 || !has_lost_server(&status))))
         return ERR_OK;
+    if (status.reason[0] == 0)
+        return reason_set(
+            reason, ERR_DEADLINE,
+            "the checkpoint is not recorded yet: its step is not done, or it is still "
+            "being written; `roost status` says which is the newest");
     return reason_set(reason, ERR_DEADLINE,
                       "no checkpoint is written while the run waits: %s; `roost status` has more",
                       status.reason);

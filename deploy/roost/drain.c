@@ -6,6 +6,7 @@
 #include "deploy/roost/print.h"
 
 #include <inttypes.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -59,16 +60,46 @@ static enum err drain(struct client *client, const struct drain_request *request
     }
 }
 
-static void print_drained(const struct arguments *arguments, bool lost, double seconds,
+/* Whether the run cannot go on without the server: it has a place, or no generation has begun since
+ * the coordinator's start, so that it may be awaited. */
+static bool is_needed(const struct status_reply *status, const char *name)
+{
+    bool any_serves = false, has_place = false;
+    for (uint32_t i = 0; i < status->server_count; i++) {
+        const struct server_description *server = &status->servers[i];
+        bool serves = strcmp(server->state, "serving") == 0;
+        any_serves = any_serves || serves;
+        if (strcmp(server->name, name) == 0)
+            has_place = serves || strcmp(server->state, "draining") == 0;
+    }
+    bool active = status->state == RUN_STARTING || status->state == RUN_TRAINING;
+    return active && (has_place || !any_serves);
+}
+
+/* A server that is lost for good. */
+static enum err give_up(struct client *client, const char *name, bool *ret_needed,
+                        struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status;
+    TRY(client_status(client, &answer, &status, reason));
+    *ret_needed = is_needed(&status, name);
+    return drain(client, &(struct drain_request){name, true}, reason);
+}
+
+static void print_given_up(const char *name, bool needed)
+{
+    if (needed)
+        printf("the run goes on without %s, from its newest recorded checkpoint\n", name);
+    else
+        printf("no run needs %s\n", name);
+}
+
+static void print_drained(const struct arguments *arguments, double seconds,
                           const struct status_reply *status)
 {
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
-    if (!arguments->json && lost) {
-        printf("the run goes on without %s, from its newest recorded checkpoint\n",
-               arguments->subject);
-        return;
-    }
     if (!arguments->json) {
         printf("%s has drained in %.2f s; longest step while chunks moved %.0f ms, an ordinary one "
                "%.0f ms\n",
@@ -100,7 +131,7 @@ int command_drain(int argc, char **argv)
          "It will not come back: go on without it, from the newest recorded checkpoint", 0},
         {0}};
     static const struct argp own = {.options = rows, .parser = parse_option};
-    bool lost = false;
+    bool lost = false, needed = false;
     const struct arguments_about about = {
         .subject = "SERVER",
         .hint = "`roost status` has their names",
@@ -119,12 +150,16 @@ int command_drain(int argc, char **argv)
     uint64_t began_ns = time_now_ns();
     enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
-        err = drain(&client, &(struct drain_request){arguments.subject, lost}, &reason);
+        err = lost ? give_up(&client, arguments.subject, &needed, &reason)
+                   : drain(&client, &(struct drain_request){arguments.subject, false}, &reason);
     double seconds = (double)(time_now_ns() - began_ns) / 1e9;
     if (err == ERR_OK)
         err = client_status(&client, &answer, &status, &reason);
     if (err != ERR_OK)
         return client_fail(&arguments.client, err, &reason);
-    print_drained(&arguments, lost, seconds, &status);
+    if (lost && !arguments.json)
+        print_given_up(arguments.subject, needed);
+    else
+        print_drained(&arguments, seconds, &status);
     return EXIT_SUCCESS;
 }

@@ -6,6 +6,7 @@
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"
+#include "deploy/roost/watch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -168,7 +169,7 @@ static void put_pace(struct json_writer *writer, const struct status_reply *stat
                      const struct run_facts *facts)
 {
     struct pace pace = pace_of(status, facts);
-    json_member_real(writer, "seconds", status->seconds);
+    json_member_real(writer, "seconds", status->seconds > 0 ? status->seconds : (double)NAN);
     json_member_real(writer, "samples_per_second", pace.samples_per_second);
     json_member_real(writer, "tokens_per_second",
                      facts->sample_tokens > 1
@@ -181,14 +182,15 @@ static void put_pace(struct json_writer *writer, const struct status_reply *stat
 
 static void put_results(struct json_writer *writer, const struct status_reply *status)
 {
-    json_member_real(writer, "loss", status->loss);
-    json_member_real(writer, "accuracy", status->accuracy);
+    bool stepped = status->samples_here > 0;
+    json_member_real(writer, "loss", stepped ? status->loss : (double)NAN); /* null */
+    json_member_real(writer, "accuracy", stepped ? status->accuracy : (double)NAN);
     json_member_real(writer, "validation_loss",
                      status->has_validation ? status->validation_loss : (double)NAN);
     json_member_real(writer, "validation_accuracy",
                      status->has_validation ? status->validation_accuracy : (double)NAN);
-    json_member_real(writer, "lr", status->lr);
-    json_member_real(writer, "norm", status->norm);
+    json_member_real(writer, "lr", stepped ? status->lr : (double)NAN);
+    json_member_real(writer, "norm", stepped ? status->norm : (double)NAN);
 }
 
 static void print_tool(const struct status_reply *status, const struct run_facts *facts)
@@ -287,7 +289,7 @@ static void print_pace(const struct status_reply *status, const struct run_facts
     printf("\n");
 }
 
-static void print_cut(const struct status_reply *status, const struct run_facts *facts)
+static void print_newest(const struct status_reply *status, const struct run_facts *facts)
 {
     double seconds = pace_of(status, facts).checkpoint_seconds;
     uint64_t steps = steps_since_cut(status);
@@ -297,6 +299,14 @@ static void print_cut(const struct status_reply *status, const struct run_facts 
         printf(", %" PRIu64 " step%s ago", steps, plural(steps));
     if (steps > 0 && !isnan(seconds))
         printf(" (about %s)", time_format_duration(seconds).text);
+}
+
+static void print_cut(const struct status_reply *status, const struct run_facts *facts)
+{
+    if (status->cut.generation > 0)
+        print_newest(status, facts);
+    else
+        printf("newest checkpoint: none");
     printf("%s%s\n", status->cut_state[0] != 0 ? "; " : "", status->cut_state);
 }
 
@@ -402,10 +412,29 @@ int command_status(int argc, char **argv)
 
 /* ---- stop ---- */
 
+/* A second stop, or one of a run that has not begun, ends it at once. */
+static void say_stopped(struct client *client, const struct client_options *options)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status;
+    struct reason why; /* it was taken all the same */
+    bool answered = client_status(client, &answer, &status, &why) == ERR_OK;
+    if (answered && watch_is_over(&status)) {
+        fprintf(stderr, "the run has %s: %s\n", print_state(status.state), status.reason);
+        return;
+    }
+    fprintf(stderr, "the run stops%s. Watch it: roost watch ",
+            answered && status.stops ? " after a checkpoint" : "");
+    client_print_options(stderr, options);
+    fputc('\n', stderr);
+}
+
 int command_stop(int argc, char **argv)
 {
     static const struct arguments_about about = {
-        .cluster = true, .summary = "Ends the run after a checkpoint; it can be resumed."};
+        .cluster = true,
+        .summary = "Ends the run after a checkpoint; it can be resumed. A second stop does "
+                   "not wait for the checkpoint: it ends at the newest one."};
     struct arguments arguments;
     scoped(client_release) struct client client = {0};
     struct reason reason = {0};
@@ -415,8 +444,6 @@ int command_stop(int argc, char **argv)
         err = client_stop_run(&client, "roost stop", &reason);
     if (err != ERR_OK)
         return client_fail(&arguments.client, err, &reason);
-    fputs("the run stops after a checkpoint. Watch it: roost watch ", stderr);
-    client_print_options(stderr, &arguments.client);
-    fputc('\n', stderr);
+    say_stopped(&client, &arguments.client);
     return EXIT_SUCCESS;
 }

@@ -1,0 +1,278 @@
+/* What roost status, stop, drain and checkpoint say of what the coordinator answers. */
+#include "deploy/roost/arguments.h"
+#include "deploy/roost/command.h"
+#include "deploy/roost/progress.h"
+#include "tests/unit/unit.h"
+
+/* ---- the coordinator ---- */
+
+static struct status_reply told; /* to each Status */
+static enum err checkpoint_err;  /* of a Checkpoint */
+static char failure[512];        /* the sentence of a command that failed */
+
+enum err client_status(struct client *client, struct client_answer *answer,
+                       struct status_reply *ret_status, struct reason *reason)
+{
+    (void)client, (void)answer, (void)reason;
+    *ret_status = told;
+    return ERR_OK;
+}
+
+enum err client_describe(struct client *client, struct client_answer *answer,
+                         struct describe_reply *ret_reply, struct reason *reason)
+{
+    (void)client, (void)answer, (void)reason;
+    *ret_reply = (struct describe_reply){0};
+    return ERR_OK;
+}
+
+enum err client_stop_run(struct client *client, const char *why, struct reason *reason)
+{
+    (void)client, (void)why, (void)reason;
+    return ERR_OK;
+}
+
+enum err client_drain(struct client *client, const struct drain_request *request,
+                      struct client_answer *answer, struct drain_reply *ret_reply,
+                      struct reason *reason)
+{
+    (void)client, (void)request, (void)answer, (void)reason;
+    *ret_reply = (struct drain_reply){.drained = true, .waits_for = ""};
+    return ERR_OK;
+}
+
+enum err client_checkpoint(struct client *client, struct cut_name *ret_newest,
+                           struct reason *reason)
+{
+    (void)client;
+    *ret_newest = (struct cut_name){0};
+    return checkpoint_err == ERR_OK ? ERR_OK
+                                    : reason_set(reason, checkpoint_err, "Deadline Exceeded");
+}
+
+/* ---- the rest of the commands ---- */
+
+const struct argp client_argp;
+static struct arguments asked_for;
+
+/* The options of a drain are --lost. */
+void arguments_parse(const struct arguments_about *about, int argc, char **argv,
+                     struct arguments *ret_arguments)
+{
+    (void)argc, (void)argv;
+    if (about->own_input != NULL)
+        *(bool *)about->own_input = true;
+    *ret_arguments = asked_for;
+}
+
+enum err client_open(const struct client_options *options, struct client *ret_client,
+                     struct reason *reason)
+{
+    (void)options, (void)reason;
+    *ret_client = (struct client){0};
+    return ERR_OK;
+}
+
+void client_release(struct client *client)
+{
+    (void)client;
+}
+
+void client_answer_release(struct client_answer *answer)
+{
+    (void)answer;
+}
+
+void client_print_options(FILE *out, const struct client_options *options)
+{
+    (void)options;
+    fputs("--cluster here", out);
+}
+
+int client_fail(const struct client_options *options, enum err err, const struct reason *reason)
+{
+    (void)options;
+    snprintf(failure, sizeof failure, "%s", reason_text(err, reason));
+    return EXIT_FAILURE;
+}
+
+/* What only other commands need. */
+
+int command_fail(enum err err, const struct reason *reason)
+{
+    fail_msg("%s: %s", err_name(err), reason->text);
+    return EXIT_FAILURE;
+}
+
+uint32_t arguments_count(const char *value, const char *what, uint32_t max,
+                         const struct argp_state *state)
+{
+    (void)value, (void)what, (void)max, (void)state;
+    fail();
+    return 0;
+}
+
+void progress_show(struct progress *progress, uint64_t now_ms, const struct status_reply *status)
+{
+    (void)progress, (void)now_ms, (void)status;
+    fail();
+}
+
+void progress_clear(struct progress *progress)
+{
+    (void)progress;
+    fail();
+}
+
+/* ---- what is said ---- */
+
+static char said[8192]; /* on stdout and stderr */
+
+/* The fixture: a run that trains. */
+struct commands_fixture {
+    enum run_state state;
+    const char *reason;
+    bool stops;
+    struct cut_name cut;
+    uint64_t samples_here;
+    double loss;
+    uint32_t server_count;
+    struct server_description servers[2];
+    bool json;
+};
+
+static void commands_set_up(struct commands_fixture *f)
+{
+    told = (struct status_reply){
+        .state = f->state,
+        .reason = f->reason == NULL ? "" : f->reason,
+        .stops = f->stops,
+        .cut = f->cut,
+        .samples_here = f->samples_here,
+        .loss = f->loss,
+        .directory = "",
+        .coordinator = "",
+        .cut_state = "",
+        .server_count = f->server_count,
+        .servers = f->servers,
+    };
+    asked_for = (struct arguments){.subject = "s2", .json = f->json};
+    checkpoint_err = ERR_OK;
+    failure[0] = 0;
+}
+
+static void commands_tear_down(struct commands_fixture *f)
+{
+    (void)f;
+}
+
+static void say(command_fn *command)
+{
+    FILE *out = stdout, *err = stderr;
+    memset(said, 0, sizeof said);
+    FILE *both = fmemopen(said, sizeof said - 1, "w");
+    assert_non_null(both);
+    stdout = stderr = both;
+    command(0, NULL);
+    stdout = out;
+    stderr = err;
+    fclose(both);
+}
+
+static void assert_says(const char *words)
+{
+    if (strstr(said, words) == NULL)
+        fail_msg("\"%s\" is not in: %s", words, said);
+}
+
+static void assert_does_not_say(const char *words)
+{
+    if (strstr(said, words) != NULL)
+        fail_msg("\"%s\" is in: %s", words, said);
+}
+
+TEST_F(a_stop_says_that_the_run_stops_after_a_checkpoint, commands, .state = RUN_TRAINING,
+       .stops = true)
+{
+    (void)f;
+    say(command_stop);
+    assert_string_equal(said,
+                        "the run stops after a checkpoint. Watch it: roost watch --cluster here\n");
+}
+
+TEST_F(a_stop_that_ended_the_run_at_once_says_how_it_ended, commands, .state = RUN_STOPPED,
+       .reason = "roost stop; version 280 is dropped, the newest checkpoint is of version 30")
+{
+    (void)f;
+    say(command_stop);
+    assert_string_equal(said, "the run has stopped: roost stop; version 280 is dropped, the newest "
+                              "checkpoint is of version 30\n");
+}
+
+TEST_F(a_run_goes_on_without_a_lost_server_that_it_needed, commands, .state = RUN_TRAINING,
+       .server_count = 2,
+       .servers = {{.name = "s1", .state = "serving"}, {.name = "s2", .state = "serving"}})
+{
+    (void)f;
+    say(command_drain);
+    assert_says("the run goes on without s2");
+}
+
+TEST_F(a_coordinator_that_started_again_may_wait_for_a_lost_server, commands, .state = RUN_STARTING,
+       .server_count = 1, .servers = {{.name = "s1", .state = "idle"}})
+{
+    (void)f;
+    say(command_drain);
+    assert_says("the run goes on without s2");
+}
+
+TEST_F(no_run_needs_a_lost_server_without_a_place, commands, .state = RUN_TRAINING,
+       .server_count = 2,
+       .servers = {{.name = "s1", .state = "serving"}, {.name = "s2", .state = "idle"}})
+{
+    (void)f;
+    say(command_drain);
+    assert_string_equal(said, "no run needs s2\n");
+}
+
+TEST_F(no_run_needs_a_lost_server_when_it_is_over, commands, .state = RUN_ENDED, .server_count = 1,
+       .servers = {{.name = "s2", .state = "serving"}})
+{
+    (void)f;
+    say(command_drain);
+    assert_string_equal(said, "no run needs s2\n");
+}
+
+TEST_F(a_run_without_a_checkpoint_has_none, commands, .state = RUN_STARTING,
+       .reason = "servers connected: 3 of 4")
+{
+    (void)f;
+    say(command_status);
+    assert_says("newest checkpoint: none\n");
+    assert_does_not_say("generation 0 version 0");
+}
+
+TEST_F(what_is_not_known_of_a_step_is_null, commands, .state = RUN_STOPPED, .json = true)
+{
+    (void)f;
+    say(command_status);
+    assert_says("\"loss\":null,\"accuracy\":null,");
+    assert_says("\"lr\":null,\"norm\":null,");
+    assert_says("\"seconds\":null,");
+}
+
+TEST_F(what_is_known_of_a_step_is_a_number, commands, .state = RUN_TRAINING, .json = true,
+       .samples_here = 32, .loss = 2)
+{
+    (void)f;
+    say(command_status);
+    assert_says("\"loss\":2,");
+}
+
+TEST_F(a_checkpoint_that_takes_too_long_waits_for_its_step, commands, .state = RUN_TRAINING)
+{
+    (void)f;
+    checkpoint_err = ERR_DEADLINE;
+    say(command_checkpoint);
+    assert_non_null(strstr(failure, "its step is not done"));
+}
