@@ -112,6 +112,35 @@ static enum err sum_up(struct step_log *log, struct slice rows)
     return add_rows(log, rows);
 }
 
+/* ---- a removed steps.jsonl ---- */
+
+static bool is_removed(const struct file_log *file)
+{
+    struct file_info there;
+    return file_stat(file->path, &there, NULL) == ERR_NOT_FOUND;
+}
+
+static void run_directory_of(const struct step_log *log, char ret_path[static STEP_LOG_PATH_BYTES])
+{
+    snprintf(ret_path, STEP_LOG_PATH_BYTES, "%.*s", (int)(strlen(log->folder) - strlen("/steps")),
+             log->folder);
+}
+
+/* The rows that somebody removed are gone; those that come are the first of a new file. */
+static enum err replace_removed(struct step_log *log, struct reason *reason)
+{
+    char directory[STEP_LOG_PATH_BYTES];
+    struct file_log empty;
+    if (!is_removed(&log->file))
+        return ERR_OK;
+    run_directory_of(log, directory);
+    TRY(file_make_dirs(directory, 0755, reason));
+    TRY(file_log_replace(log->file.ops, log->file.path, (struct slice){0}, &empty, reason));
+    file_log_release(&log->file);
+    log->file = empty;
+    return begin_sums(log);
+}
+
 /* ---- closing a segment ---- */
 
 static enum err segment_path(const struct step_log *log, struct slice rows,
@@ -160,6 +189,9 @@ static enum err write_segment(struct step_log *log, struct slice rows, struct re
 static enum err close_segment(struct step_log *log, struct reason *reason)
 {
     scoped(buf_release) struct buf rows = {0};
+    TRY(replace_removed(log, reason));
+    if (log->file.bytes == 0)
+        return ERR_OK;
     /* P7: another coordinator goes on in another file of that name: this one's rows are
      * nobody's. */
     if (!file_log_in_place(&log->file))
@@ -425,14 +457,14 @@ static bool goes_back(const struct step_log *log, uint64_t version)
 enum err step_log_rewind(struct step_log *log, uint64_t version, struct reason *reason)
 {
     scoped(file_names_release) struct file_names segments = {0};
-    char folder[STEP_LOG_PATH_BYTES];
+    char directory[STEP_LOG_PATH_BYTES];
+    TRY(replace_removed(log, reason));
     if (!goes_back(log, version))
         return cut_open(log, version, reason);
     if (!file_log_in_place(&log->file)) /* P7: the segments are another coordinator's */
         return reason_set(reason, ERR_OLD_TERM, "%s is another coordinator's", log->file.path);
-    snprintf(folder, sizeof folder, "%.*s", (int)(strlen(log->folder) - strlen("/steps")),
-             log->folder);
-    TRY(step_log_segments(folder, &segments, reason));
+    run_directory_of(log, directory);
+    TRY(step_log_segments(directory, &segments, reason));
     for (size_t i = segments.count; i-- > 0 && goes_back(log, version);)
         TRY(open_newest(log, version, segments.names[i], i > 0 ? segments.names[i - 1] : NULL,
                         reason));

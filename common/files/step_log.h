@@ -15,6 +15,9 @@
  * footers alone tell what the rows come to. A rewind opens the one segment that it goes back into,
  * and removes those behind it: it renames and shortens files, and needs no room on the disk.
  *
+ * Who removes steps.jsonl while the run goes on loses its rows, and those that come until the next
+ * rewind, or until it would be closed: then a new one is begun.
+ *
  * Reading needs the memory of a row, writing that of a segment. One thread. */
 #ifndef ROOST_COMMON_FILES_STEP_LOG_H
 #define ROOST_COMMON_FILES_STEP_LOG_H

@@ -133,6 +133,21 @@ TEST_F(rows_that_a_rewind_undid_come_once, record)
     assert_int_equal(rows(f), 5);
 }
 
+/* An error of it would keep the next cut from being recorded, and end the coordinator. */
+TEST_F(a_rewind_of_a_log_that_was_removed_keeps_no_cut_from_being_recorded, record)
+{
+    struct reason reason = {0};
+    open_at(f, 0);
+    step(f, 0);
+    step(f, 1);
+    record_flush(&f->record);
+    assert_int_equal(remove(f->record.steps.file.path), 0);
+    record_rewind(&f->record, 1);
+    step(f, 1);
+    assert_int_equal(record_sync(&f->record, &reason), ERR_OK);
+    assert_int_equal(rows(f), 1);
+}
+
 TEST_F(p9_rows_that_are_not_on_disk_keep_their_cut_from_being_recorded, record)
 {
     struct reason reason = {0};

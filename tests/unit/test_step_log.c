@@ -508,3 +508,46 @@ TEST_F(a_validation_of_the_version_that_a_rewind_goes_to_is_done_again, step_log
     assert_null(strstr((const char *)row.data, "version"));
     assert_rows(f, 4);
 }
+
+/* The steps of steps.jsonl alone are those from `first` to `last`. */
+static void assert_newest_rows(struct step_log_fixture *f, uint64_t first, uint64_t last)
+{
+    struct seen seen = {.next = first, .in_order = true};
+    const struct step_log_reader reader = {see, &seen};
+    bool torn;
+    assert_true(file_log_in_place(&f->log.file));
+    assert_int_equal(step_log_read(f->log.file.path, &reader, &torn, &f->reason), ERR_OK);
+    assert_true(seen.in_order && !torn);
+    assert_int_equal(seen.next, last + 1);
+}
+
+TEST_F(a_rewind_of_a_log_that_was_removed_begins_a_new_one, step_log)
+{
+    assert_int_equal(append(f, 0, 3), ERR_OK);
+    assert_int_equal(remove(f->log.file.path), 0);
+    assert_int_equal(step_log_rewind(&f->log, 2, &f->reason), ERR_OK);
+    assert_int_equal(append(f, 2, 4), ERR_OK);
+    assert_newest_rows(f, 2, 3);
+    assert_false(step_log_has_all(&f->log, 4));
+}
+
+/* Closed segments have the rows that a rewind keeps. */
+TEST_F(a_rewind_into_a_segment_needs_no_steps_jsonl, step_log)
+{
+    assert_int_equal(append(f, 0, 50), ERR_OK);
+    assert_int_equal(remove(f->log.file.path), 0);
+    assert_int_equal(step_log_rewind(&f->log, 20, &f->reason), ERR_OK);
+    assert_int_equal(append(f, 20, 30), ERR_OK);
+    assert_rows(f, 30);
+}
+
+TEST_F(a_log_that_was_removed_is_not_closed_but_begun_anew, step_log)
+{
+    assert_int_equal(append(f, 0, 3), ERR_OK);
+    assert_int_equal(remove(f->log.file.path), 0);
+    f->log.close_at = 1;
+    assert_int_equal(append(f, 3, 4), ERR_OK);
+    assert_int_equal(append(f, 4, 6), ERR_OK);
+    assert_int_equal(segments(f), 0);
+    assert_newest_rows(f, 4, 5);
+}
