@@ -68,6 +68,7 @@ struct up_options {
 
 struct up {
     const struct up_options *options;
+    const struct watch_signals *signals;
     struct launch launch;
     uint32_t workers;
     char directory[512];
@@ -77,6 +78,7 @@ struct up {
     struct progress progress;
     struct churn churn;
     uint64_t begun_ms;         /* the run, and the churn; 0: not yet */
+    bool stops;                /* somebody asked for that, by the newest status */
     bool stopped;              /* the run is, before its end */
     struct tls_identity shown; /* the operator's certificate, without its texts */
     int64_t renewed_s;         /* when new ones were tried; 0: not yet */
@@ -430,11 +432,17 @@ static enum err carry_out(struct up *up, const struct churn_event *event, struct
     return ERR_OK;
 }
 
+/* A run that stops is left alone: a kill then would cost it the steps since its last checkpoint. */
+static bool churns(const struct up *up)
+{
+    return churn_is_wanted(&up->options->churn) && up->begun_ms != 0 && !up->stops &&
+           watch_signals_count(up->signals) == 0;
+}
+
 static enum err churn(struct up *up, uint64_t look_ms, struct reason *reason)
 {
     struct churn_event event;
-    while (churn_is_wanted(&up->options->churn) && up->begun_ms != 0 &&
-           churn_next(&up->churn, look_ms - up->begun_ms, &event))
+    while (churns(up) && churn_next(&up->churn, look_ms - up->begun_ms, &event))
         TRY(carry_out(up, &event, reason));
     return ERR_OK;
 }
@@ -506,6 +514,7 @@ static void see_status(void *context, const struct status_reply *status)
     struct up *up = context;
     effort_see(&up->effort, status);
     up->joined = status->workers_joined;
+    up->stops = status->stops;
 }
 
 /* ---- the run ---- */
@@ -745,6 +754,7 @@ static enum err up_run(const struct up_options *options, int *ret_stopped, struc
         free(up);
         return err;
     }
+    up->signals = signals;
     err = read_wishes(up, reason);
     watch_signals_set_ending(signals, NULL);
     if (err == ERR_OK)
