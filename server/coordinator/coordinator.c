@@ -16,6 +16,7 @@
 #include "server/coordinator/send.h"
 #include "server/coordinator/start.h"
 #include "server/coordinator/steps.h"
+#include "server/coordinator/suspects.h"
 #include "server/coordinator/window.h"
 #include "server/coordinator/wrong_bits.h"
 #include "server/member/proof.h"
@@ -334,7 +335,7 @@ void coordinator_member_lost(struct coordinator *coordinator, uint64_t now_ms, u
         return;
     found->killed = places_computes(&coordinator->run, found);
     bool twice = found->killed &&
-                 members_killed_before(&coordinator->members, found, coordinator->run.gangs.ranks);
+                 suspects_killed_before(&coordinator->members, found, coordinator->run.gangs.ranks);
     if (run_active(&coordinator->run) && twice)
         advance_member_gone(coordinator, now_ms, found, MEMBER_KILLED_TWICE,
                             "its stream broke twice in a stage: has it memory enough?");

@@ -88,7 +88,7 @@ static void note_small(struct coordinator *coordinator, struct member *member)
     char stages[4 * WIRE_PLACES_MAX];
     if (coordinator->run.gangs.seats == 0)
         return;
-    members_note_small(&coordinator->members, member, coordinator->run.gangs.ranks);
+    suspects_note_small(&coordinator->members, member, coordinator->run.gangs.ranks);
     put_stages(member->small, stages, sizeof stages);
     if (member->small != 0)
         effects_log(&coordinator->effects, true,

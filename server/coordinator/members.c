@@ -1,7 +1,6 @@
 /* The list of members, and a ring of former ones. */
 #include "server/coordinator/members.h"
 
-#include "server/coordinator/suspects.h"
 #include "server/member/proof.h"
 
 #include <stdlib.h>
@@ -357,37 +356,6 @@ bool members_two_opinions_beside(const struct members *members, const struct mem
         first = first == NULL ? other : first;
     }
     return false;
-}
-
-/* A bit for the stage that it has a seat of. */
-static uint64_t stage_of(const struct member *member, uint32_t ranks)
-{
-    return UINT64_C(1) << member->seat / ranks;
-}
-
-bool members_killed_before(const struct members *members, const struct member *member,
-                           uint32_t ranks)
-{
-    for (uint32_t i = 0; i < members->past_count; i++) {
-        const struct member *past = &members->past[i];
-        if (past->killed && past->seen_ms <= member->joined_ms &&
-            stage_of(past, ranks) == stage_of(member, ranks) &&
-            suspects_one_worker(members, past, member))
-            return true;
-    }
-    return false;
-}
-
-void members_note_small(struct members *members, struct member *member, uint32_t ranks)
-{
-    check(member->small == 0);
-    for (uint32_t i = 0; i < members->past_count; i++) {
-        const struct member *past = &members->past[i];
-        if (past->killed && past->state == MEMBER_KILLED_TWICE &&
-            suspects_one_worker(members, past, member))
-            member->small |= stage_of(past, ranks);
-    }
-    members->small_count += member->small != 0 ? 1 : 0;
 }
 
 void members_forget_killed(struct members *members)

@@ -162,13 +162,6 @@ bool members_one_opinion(const struct members *members, const struct opinion *a,
                          const struct opinion *b);
 /* Whether two present members under other names than that one's have two opinions. */
 bool members_two_opinions_beside(const struct members *members, const struct member *member);
-/* Whether an earlier membership of its worker, which is still known, was killed in the stage that the
- * member has a seat of; a place has so many ranks. Memberships that were there at a time are several
- * workers', also under one name: workers of one machine lose their streams together. */
-bool members_killed_before(const struct members *members, const struct member *member,
-                           uint32_t ranks);
-/* The member, which is new, is too small for stages in which its worker was killed twice. */
-void members_note_small(struct members *members, struct member *member, uint32_t ranks);
 /* Nobody is too small for a stage, until it was killed there twice again. */
 void members_forget_killed(struct members *members);
 /* The member is gone; `state` is not JOINED. */

@@ -22,8 +22,9 @@ static bool is_alone(const struct members *members, uint64_t certificate)
     return certificate != 0 && !suspects_shared(members, certificate);
 }
 
-bool suspects_one_worker(const struct members *members, const struct member *a,
-                         const struct member *b)
+/* Whether two memberships, over or not, are one worker's. */
+static bool is_one_worker(const struct members *members, const struct member *a,
+                          const struct member *b)
 {
     return a->own.certificate == b->own.certificate &&
            (has_one_name(&a->own, &b->own) || is_alone(members, a->own.certificate));
@@ -104,11 +105,11 @@ void suspects_joined(struct members *members, struct member *member)
 {
     look_for_another(members, member);
     for (uint32_t i = 0; i < members->suspect_count; i++)
-        if (suspects_one_worker(members, &members->suspects[i], member))
+        if (is_one_worker(members, &members->suspects[i], member))
             inherit(member, &members->suspects[i]);
     for (uint32_t i = 0; i < members->count; i++) {
         const struct member *other = members->list[i];
-        if (other != member && counts_against(other) && suspects_one_worker(members, other, member))
+        if (other != member && counts_against(other) && is_one_worker(members, other, member))
             inherit(member, other);
     }
 }
@@ -119,7 +120,7 @@ void suspects_note(struct members *members, struct member *member)
         member->suspected = member->own;
     for (uint32_t i = 0; i < members->count; i++) {
         struct member *other = members->list[i];
-        if (other != member && suspects_one_worker(members, other, member))
+        if (other != member && is_one_worker(members, other, member))
             inherit(other, member);
     }
 }
@@ -159,7 +160,7 @@ void suspects_ended(struct members *members, const struct member *member, enum m
     bool convicted = state == MEMBER_WRONG_BITS || state == MEMBER_FALSE_COMPLETE;
     struct member entry = *member;
     for (uint32_t i = members->suspect_count; i-- > 0;) {
-        if (!suspects_one_worker(members, &members->suspects[i], member))
+        if (!is_one_worker(members, &members->suspects[i], member))
             continue;
         merge(&entry, &members->suspects[i]);
         forget(members, &members->suspects[i]);
@@ -170,6 +171,39 @@ void suspects_ended(struct members *members, const struct member *member, enum m
         forget(members, oldest_with(members, member->own.certificate));
     entry.own = member->suspected;
     members->suspects[members->suspect_count++] = entry;
+}
+
+/* ---- where it was killed ---- */
+
+/* A bit for the stage that it has a seat of. */
+static uint64_t stage_of(const struct member *member, uint32_t ranks)
+{
+    return UINT64_C(1) << member->seat / ranks;
+}
+
+bool suspects_killed_before(const struct members *members, const struct member *member,
+                            uint32_t ranks)
+{
+    for (uint32_t i = 0; i < members->past_count; i++) {
+        const struct member *past = &members->past[i];
+        if (past->killed && past->seen_ms <= member->joined_ms &&
+            stage_of(past, ranks) == stage_of(member, ranks) &&
+            is_one_worker(members, past, member))
+            return true;
+    }
+    return false;
+}
+
+void suspects_note_small(struct members *members, struct member *member, uint32_t ranks)
+{
+    check(member->small == 0);
+    for (uint32_t i = 0; i < members->past_count; i++) {
+        const struct member *past = &members->past[i];
+        if (past->killed && past->state == MEMBER_KILLED_TWICE &&
+            is_one_worker(members, past, member))
+            member->small |= stage_of(past, ranks);
+    }
+    members->small_count += member->small != 0 ? 1 : 0;
 }
 
 /* ---- whose opinion counts no more ---- */
@@ -208,10 +242,10 @@ struct suspects_brought suspects_brought(const struct members *members, const st
     struct suspects_brought all = {0};
     const struct member *one;
     for (uint32_t i = 0; (one = members_at(members, i)) != NULL; i++)
-        if (suspects_one_worker(members, one, member))
+        if (is_one_worker(members, one, member))
             gather(&all, one);
     for (uint32_t i = 0; i < members->suspect_count; i++)
-        if (suspects_one_worker(members, &members->suspects[i], member))
+        if (is_one_worker(members, &members->suspects[i], member))
             gather(&all, &members->suspects[i]);
     return all;
 }

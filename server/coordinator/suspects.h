@@ -8,7 +8,8 @@
  * one faulty machine makes no suspects of a fleet. That is seen when the second one is there: who
  * came after a suspect under another name is none from then on. All memberships of one worker share
  * what counts against it. When one of them ends, a table keeps it, one entry a worker, and the next
- * one has it again.
+ * one has it again. In which stages it was killed is known from its former memberships alone, as
+ * long as these are remembered.
  *
  * The table is bounded. When it is full a worker takes the place of another one with its own
  * certificate if there is one, so that no holder of a certificate makes the coordinator forget the
@@ -21,9 +22,6 @@
 
 /* Whether several workers were members with that certificate at a time. */
 bool suspects_shared(const struct members *members, uint64_t certificate);
-/* Whether two memberships, over or not, are one worker's. */
-bool suspects_one_worker(const struct members *members, const struct member *a,
-                         const struct member *b);
 
 /* The member is new in the list: it has what counts against its worker. */
 void suspects_joined(struct members *members, struct member *member);
@@ -32,6 +30,13 @@ void suspects_note(struct members *members, struct member *member);
 /* The membership, which is still in the list, ends in that state. Who is convicted is no suspect any
  * more (convictions.h). */
 void suspects_ended(struct members *members, const struct member *member, enum member_state state);
+/* S7: whether an earlier membership of its worker, which is still known, was killed in the stage that
+ * the member has a seat of; a place has so many ranks. Memberships that were there at a time are
+ * several workers', also under one name: workers of one machine lose their streams together. */
+bool suspects_killed_before(const struct members *members, const struct member *member,
+                            uint32_t ranks);
+/* The member, which is new, is too small for stages in which its worker was killed twice. */
+void suspects_note_small(struct members *members, struct member *member, uint32_t ranks);
 /* That one computes wrongly: its opinion counts against nobody. */
 void suspects_clear(struct members *members, const struct member *guilty);
 
