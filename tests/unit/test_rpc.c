@@ -452,9 +452,8 @@ TEST_F(a_taken_port_and_a_bad_address_are_said, rpc)
 
 TEST_F(an_address_with_port_0_is_said_with_the_port_that_the_server_has, rpc)
 {
-    static const char *const rows[][2] = {{"10.0.0.1:0", "10.0.0.1:4711"},
-                                          {"[::1]:00", "[::1]:4711"},
-                                          {"a:7", "a:7"}};
+    static const char *const rows[][2] = {
+        {"10.0.0.1:0", "10.0.0.1:4711"}, {"[::1]:00", "[::1]:4711"}, {"a:7", "a:7"}};
     struct reason reason;
     char said[16];
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
