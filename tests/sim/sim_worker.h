@@ -41,7 +41,7 @@ struct sim_worker {
     uint64_t slowness; /* computing takes so many times longer */
     uint32_t lane;     /* that was newly told to compute; by lane: */
     struct ticket tickets[WIRE_LEASES_MAX];
-    uint32_t encoding; /* pushes that its encoder was given since it was drained */
+    uint32_t encoding;   /* pushes that its encoder was given since it was drained */
     uint64_t waited_us;  /* its loop waited last then … */
     uint32_t waits;      /* … so often in a row */
     bool map_is_doubted; /* an answer said so, and it does not want the map yet */
