@@ -2,7 +2,7 @@
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/progress.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/fake_client.h"
 
 /* ---- the coordinator ---- */
 
@@ -63,24 +63,6 @@ void arguments_parse(const struct arguments_about *about, int argc, char **argv,
     if (about->own_input != NULL)
         *(bool *)about->own_input = true;
     *ret_arguments = asked_for;
-}
-
-enum err client_open(const struct client_options *options, struct client *ret_client,
-                     struct reason *reason)
-{
-    (void)options, (void)reason;
-    *ret_client = (struct client){0};
-    return ERR_OK;
-}
-
-void client_release(struct client *client)
-{
-    (void)client;
-}
-
-void client_answer_release(struct client_answer *answer)
-{
-    (void)answer;
 }
 
 void client_print_options(FILE *out, const struct client_options *options)

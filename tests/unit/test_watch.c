@@ -3,7 +3,7 @@
 #include "deploy/roost/command.h"
 #include "deploy/roost/launch.h"
 #include "deploy/roost/watch.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/fake_client.h"
 
 static const char spec[] =
     "model: {kind: gpt, layers: 2, heads: 2, width: 32, context: 16, vocabulary: 256}\n"
@@ -41,24 +41,6 @@ void arguments_parse(const struct arguments_about *about, int argc, char **argv,
 {
     (void)about, (void)argc, (void)argv;
     *ret_arguments = (struct arguments){0};
-}
-
-enum err client_open(const struct client_options *options, struct client *ret_client,
-                     struct reason *reason)
-{
-    (void)options, (void)reason;
-    *ret_client = (struct client){0};
-    return ERR_OK;
-}
-
-void client_release(struct client *client)
-{
-    (void)client;
-}
-
-void client_answer_release(struct client_answer *answer)
-{
-    (void)answer;
 }
 
 /* What only other commands and a failed one need. */
