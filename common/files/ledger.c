@@ -237,7 +237,7 @@ static enum err count(struct ledger *ledger, const struct ledger_row *row)
     return ERR_OK;
 }
 
-/* Servers add the count as a float: above what that holds it is rounded once in each level. */
+/* Servers add the count as a float: above 2^24 each level of the tree may round it. */
 static bool counts_all(const struct ledger_row *row, uint64_t all)
 {
     enum { WHOLE_MAX = 1 << 24, LEVELS_MAX = 17 /* of 65,536 slots */ };

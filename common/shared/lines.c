@@ -51,8 +51,8 @@ struct lines {
     int poll, listener, waker; /* an epoll, a socket, an eventfd */
     struct stranger strangers[STRANGERS_MAX];
     uint64_t full_until_ns; /* nobody is listened to; 0: everybody is */
-    uint64_t due_ns;        /* when the pause is over, or the first stranger silent for too long, or
-                               before; TIME_NEVER: neither comes */
+    uint64_t due_ns;        /* the end of that pause, or of the first stranger's time, or earlier;
+                               TIME_NEVER: nothing is due */
     struct ring lenders;
 };
 
@@ -92,7 +92,7 @@ static bool watch(const struct lines *lines, int file, void *what)
     return epoll_ctl(lines->poll, EPOLL_CTL_ADD, file, &event) == 0;
 }
 
-/* What is watched already has other news, or none. That needs no memory, and cannot fail. */
+/* Other events of a file that is watched already: that needs no memory, so it cannot fail. */
 static void watch_as(const struct lines *lines, int file, void *what, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = what};

@@ -78,7 +78,7 @@ enum err shared_link_next(struct shared_link *link, struct slice *ret_header,
 enum err shared_link_look(struct shared_link *link, struct slice *ret_bytes,
                           struct reason *reason) MUST_USE;
 void shared_link_took(struct shared_link *link, size_t count);
-/* How much of the ring was read so far, headers among it. */
+/* Bytes that were read from the ring since the link began, headers included. */
 uint64_t shared_link_read_bytes(const struct shared_link *link);
 
 /* ---- lend ---- */

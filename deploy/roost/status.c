@@ -417,7 +417,7 @@ static void say_stopped(struct client *client, const struct client_options *opti
 {
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status;
-    struct reason why; /* it was taken all the same */
+    struct reason why; /* not shown: the stop was taken, whoever answers now */
     bool answered = client_status(client, &answer, &status, &why) == ERR_OK;
     if (answered && watch_is_over(&status)) {
         fprintf(stderr, "the run has %s: %s\n", print_state(status.state), status.reason);

@@ -32,7 +32,7 @@ struct data_reader {
  * errors of run_data_open() and spec_parse(). */
 enum err data_reader_ask(struct data_reader *reader, const struct data_wish *wish, uint64_t now_ns,
                          struct reason *reason) MUST_USE;
-/* Whether it is that wish's data set that is read or was; somebody has asked for one. */
+/* Whether the data set that is read, or was read last, is that wish's. */
 bool data_reader_is_for(const struct data_reader *reader, const struct data_wish *wish);
 /* The data set of an answer that was OK; NULL: nobody asked for one. The caller's. */
 struct data *data_reader_take(struct data_reader *reader);

@@ -246,7 +246,7 @@ static struct coordinator_status status_now(const struct replies_facts *facts)
         return now;
     now.run = told->run;
     now.state = told->state;
-    now.stops = told->stops && told->state <= RUN_TRAINING; /* it keeps why it was over */
+    now.stops = told->stops && told->state <= RUN_TRAINING; /* one that is over does not */
     now.steps = told->steps;
     now.cut = told->cut;
     now.version = told->cut.version;
