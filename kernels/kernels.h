@@ -62,6 +62,10 @@ struct kernels_options {
     /* Folders of programs, as PATH has them: Python's packages beside one may have the libraries
      * that CUDA needs, where the toolkit is not installed. NULL: do not look there. */
     const char *python_path;
+    /* What write_products() of another table wrote: products are computed by these algorithms where
+     * this table's library and device are of the same kind, and the library admits them. It may come
+     * from a peer. NULL: none; the backend chooses. */
+    const char *products;
 };
 
 /* Where the new weights and state go, n of each, while the old ones stay as they are: around the
@@ -195,9 +199,14 @@ struct kernels {
 
     /* -- products: NULL where there is one way of computing them (CPU) ------------------------- */
     /* Runs every algorithm for each shape that linear_* computed so far, on memory taken for it,
-     * and takes the fastest of each from then on: other bits, as `numerics` then says. For
-     * measurements: two calls need not take the same. */
+     * and takes the fastest of each from then on: other bits, as `numerics` then says. Two calls need
+     * not take the same: a run keeps what one of them took (write_products). `report` may be NULL. */
     void (*time_products)(const struct kernels *k, kernels_report *report, void *context);
+    /* The algorithms of the shapes so far as a text for kernels_options.products, of at most `bytes`
+     * with the zero at its end; of what has no room whole entries are left out. Each ends with ';':
+     * the library and the kind of device; then "NT 64x50304x768/16.16.16 71.20.5.0.2.0.1.0 0b02…", a
+     * shape and its algorithm as in `numerics`, and the library's own words for it in hexadecimal. */
+    void (*write_products)(const struct kernels *k, char *text, size_t bytes);
 
     /* -- blocks on the wire: NULL where memory is the host's, whose rows are copied like other bytes
      *    (CPU) ------------------------------------------------------------------------------- */

@@ -32,6 +32,7 @@ enum {
     WIRE_CREDITS = 8,           /* unanswered pushes of a stream, and pulls */
     WIRE_TEXT_BYTES_MAX = 1024, /* names, reasons, addresses */
     WIRE_SPEC_BYTES_MAX = 64 * 1024,
+    WIRE_PRODUCTS_BYTES_MAX = 16 * 1024,
     WIRE_SERVERS_MAX = 256,
     WIRE_TERM_MAX = INT32_MAX, /* members and attempts have the term in their upper 32 bits */
     WIRE_CHUNKS_MAX = 1 << 20,
@@ -772,6 +773,15 @@ struct stop_run_request {
     const char *reason;
 };
 
+struct products_request {
+    uint64_t run;
+    const char *products;
+};
+
+struct products_reply {
+    const char *products;
+};
+
 struct drain_request {
     const char *server;
     bool lost; /* it will not come back: the run goes on from its newest recorded cut */
@@ -901,6 +911,8 @@ struct arena;
     X(leave_request)                                                                               \
     X(samples_request)                                                                             \
     X(samples_reply)                                                                               \
+    X(products_request)                                                                            \
+    X(products_reply)                                                                              \
     X(describe_request)                                                                            \
     X(describe_reply)                                                                              \
     X(start_run_request)                                                                           \

@@ -12,6 +12,7 @@ enum call_kind {
     CALL_ACQUIRE,
     CALL_COMPLETE,
     CALL_LEAVE,
+    CALL_PRODUCTS,
     CALL_START_RUN,
     CALL_STOP_RUN,
     CALL_CHECKPOINT,
@@ -32,6 +33,7 @@ struct call {
         struct acquire_request acquire;
         struct complete_request complete;
         struct leave_request leave;
+        struct products_request products;
         struct start_run_request start_run;
         struct stop_run_request stop_run;
         struct drain_request drain;

@@ -30,6 +30,8 @@ static enum err decode(struct call *call, struct slice bytes, struct reason *rea
         return wire_decode_complete_request(bytes, arena, &call->complete, reason);
     case CALL_LEAVE:
         return wire_decode_leave_request(bytes, arena, &call->leave, reason);
+    case CALL_PRODUCTS:
+        return wire_decode_products_request(bytes, arena, &call->products, reason);
     case CALL_START_RUN:
         return wire_decode_start_run_request(bytes, arena, &call->start_run, reason);
     case CALL_STOP_RUN:
@@ -101,6 +103,7 @@ CALL_HANDLER(join, CALL_JOIN)
 CALL_HANDLER(acquire, CALL_ACQUIRE)
 CALL_HANDLER(complete, CALL_COMPLETE)
 CALL_HANDLER(leave, CALL_LEAVE)
+CALL_HANDLER(products, CALL_PRODUCTS)
 CALL_HANDLER(start_run, CALL_START_RUN)
 CALL_HANDLER(stop_run, CALL_STOP_RUN)
 CALL_HANDLER(checkpoint, CALL_CHECKPOINT)
@@ -375,7 +378,12 @@ static const struct rpc_stream_events reflection_events = {.open = stream_open,
 
 /* Bytes of a request, or of a message of a stream. A short one has a few texts
  * (WIRE_TEXT_BYTES_MAX) or a ticket and the boots of WIRE_SERVERS_MAX servers. */
-enum { SHORT = 16 * 1024, SPEC = 2 * WIRE_SPEC_BYTES_MAX, REPORT = WIRE_CONTROL_BYTES_MAX };
+enum {
+    SHORT = 16 * 1024,
+    PRODUCTS = 2 * WIRE_PRODUCTS_BYTES_MAX,
+    SPEC = 2 * WIRE_SPEC_BYTES_MAX,
+    REPORT = WIRE_CONTROL_BYTES_MAX
+};
 
 static const struct rpc_method table[] = {
     {CLUSTER "Describe", RPC_UNARY, TLS_ROLES_ALL, SHORT, .requested = describe},
@@ -385,6 +393,7 @@ static const struct rpc_method table[] = {
     {CLUSTER "Complete", RPC_UNARY, WORKER, SHORT, .requested = complete},
     {CLUSTER "Leave", RPC_UNARY, WORKER, SHORT, .requested = leave},
     {CLUSTER "Samples", RPC_UNARY, WORKER, SHORT, .requested = samples},
+    {CLUSTER "Products", RPC_UNARY, WORKER, PRODUCTS, .requested = products},
     {CLUSTER "StartRun", RPC_UNARY, OPERATOR, SPEC, .requested = start_run},
     {CLUSTER "StopRun", RPC_UNARY, OPERATOR, SHORT, .requested = stop_run},
     {CLUSTER "Checkpoint", RPC_UNARY, OPERATOR, SHORT, .requested = checkpoint,

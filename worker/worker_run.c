@@ -10,6 +10,7 @@
 #include "worker/filling.h"
 #include "worker/fingerprint.h"
 #include "worker/plan.h"
+#include "worker/products.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,7 @@ static struct kernels_options kernels_of(const struct worker_run *run,
         .gemm_core = run->spec.train.gemm_core,
         .gemm_threads = (int)run->spec.train.threads,
         .python_path = options_environment("PATH", NULL),
+        .products = run->spec.train.products,
     };
 }
 
@@ -166,6 +168,24 @@ static enum err probe_numerics(struct worker_run *run, const struct fingerprint_
     return ERR_OK;
 }
 
+static bool times_products(const struct worker_run *run)
+{
+    return spec_times_products(run->spec.train.products) && run->kernels->time_products != NULL;
+}
+
+/* Those whose shapes the probe has computed; with the run's it computes other bits. */
+static enum err settle_products(struct worker_run *run, const struct worker_run_options *options,
+                                struct fingerprint_options *probe, struct reason *reason)
+{
+    const struct products_run of = {run->number, options->channel, options->logger};
+    TRY(products_settle(run->kernels, &of, run->spec.train.products, reason));
+    kernels_free(run->kernels);
+    run->kernels = NULL;
+    TRY(open_kernels(run, options, reason));
+    probe->kernels = run->kernels;
+    return probe_numerics(run, probe, options->logger, reason);
+}
+
 /* The other devices, which compute what the first one does. */
 static enum err open_others(struct worker_run *run, const struct worker_run_options *options,
                             struct fingerprint_options probe, struct reason *reason)
@@ -277,11 +297,13 @@ static enum err open_all(const struct describe_reply *description,
     TRY(check_mesh(run, reason));
     TRY(open_kernels(run, options, reason));
     TRY(open_samples(run, description, options, reason));
-    const struct fingerprint_options probe = {.kernels = run->kernels,
-                                              .model = &run->model,
-                                              .train = &run->spec.train,
-                                              .held_out = description->validation_samples};
+    struct fingerprint_options probe = {.kernels = run->kernels,
+                                        .model = &run->model,
+                                        .train = &run->spec.train,
+                                        .held_out = description->validation_samples};
     TRY(probe_numerics(run, &probe, options->logger, reason));
+    if (times_products(run))
+        TRY(settle_products(run, options, &probe, reason));
     choose_devices(run, options);
     run->lock = options->lock;
     TRY(open_others(run, options, probe, reason));

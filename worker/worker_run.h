@@ -17,7 +17,7 @@ struct worker_run_options {
     enum kernels_backend backend;
     uint32_t devices;            /* that may compute together */
     const char *data_path;       /* overrides the spec's; NULL: the spec's */
-    struct rpc_channel *channel; /* to the coordinator, for served samples */
+    struct rpc_channel *channel; /* to the coordinator, for samples and products */
     struct shared_pool *pool;    /* of what is sent; NULL: there is none */
     uint64_t memory_bytes;       /* of the host, that a place may take; 0: not known */
     uint32_t act_ms;             /* that acts are made to take (worker_config.h) */

@@ -170,6 +170,12 @@ static const struct config_field fields[] = {
      ROW(train, node_slots, DIGEST), .max = TREE_SLOTS_MAX},
     {"train.gemm_core", "OpenBLAS core type that every worker uses", CONFIG_TEXT,
      ROW(train, gemm_core, DIGEST), .min = 1, .max = SPEC_CORE_BYTES - 1, .initial = "auto"},
+    {"train.products", "how GPUs compute products: heuristic, by cuBLASLt's own choice; timed: the first "
+     "worker times all of its algorithms and the run keeps the fastest in place of this word, so that "
+     "its other workers compute the same bits; another run with these bits is given what that one keeps",
+     CONFIG_TEXT,
+     ROW(train, products, DIGEST), .min = 1, .max = SPEC_PRODUCTS_BYTES - 1, .initial = "heuristic",
+     .late = true},
     {"train.validate_every", "steps between validations; 0: only at the end", CONFIG_U32,
      ROW(train, validate_every, FREE), .max = STEPS_MAX, .initial = "100",
      .called = "eval_interval eval_every eval_steps"},

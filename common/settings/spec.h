@@ -12,11 +12,13 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define SPEC_SIZES_MAX 64 /* layer sizes of an mlp, inputs and outputs included */
 #define SPEC_PATH_BYTES 512
 #define SPEC_CORE_BYTES 24
-#define SPEC_ROWS_BYTES 32768 /* of a program that a user wrote */
+#define SPEC_ROWS_BYTES 32768     /* of a program that a user wrote */
+#define SPEC_PRODUCTS_BYTES 16384 /* of the algorithms of some hundred shapes */
 #define SPEC_PLACE_LEASES_MAX 8
 #define SPEC_STAGES_MAX 64 /* places times members of each */
 #define SPEC_AUDITED_SLOTS_MAX 1024
@@ -121,11 +123,14 @@ struct spec_train {
     uint32_t node_slots; /* slots a push sums, a power of two ≤ slots; 0: the coordinator
                             chooses (fp32 only: a lossy push codec needs a fixed node) */
     char gemm_core[SPEC_CORE_BYTES]; /* OPENBLAS_CORETYPE, or "auto" */
-    uint32_t validate_every;         /* steps; 0: only at the end */
-    uint32_t validation_samples;     /* at most so many of the held-out samples; 0: all */
-    enum spec_recompute recompute;   /* activations of a unit again in backward (act RC) */
-    uint32_t recompute_every;        /* EVERY: of each so many-th unit */
-    bool offload;                    /* activations wait in the host's memory (OFF_OUT) */
+    /* How GPUs compute products: "heuristic"; "timed", until the first worker has timed them; or the
+     * algorithms that it took (struct kernels_options) */
+    char products[SPEC_PRODUCTS_BYTES];
+    uint32_t validate_every;       /* steps; 0: only at the end */
+    uint32_t validation_samples;   /* at most so many of the held-out samples; 0: all */
+    enum spec_recompute recompute; /* activations of a unit again in backward (act RC) */
+    uint32_t recompute_every;      /* EVERY: of each so many-th unit */
+    bool offload;                  /* activations wait in the host's memory (OFF_OUT) */
     struct spec_residency residency;
     uint64_t logits_bytes_max; /* rows of logits are computed in blocks up to this */
     uint32_t skip_max;         /* non-finite steps in a row before the run stops */
@@ -243,6 +248,11 @@ static inline uint32_t spec_tensor_max(const struct spec_model *model)
 {
     uint32_t pieces = model->pieces > 0 ? model->pieces : 1;
     return model->tensor_max > 0 ? model->tensor_max : pieces;
+}
+/* The first worker is to time them. */
+static inline bool spec_times_products(const char *products)
+{
+    return strcmp(products, "timed") == 0;
 }
 static inline uint32_t spec_mesh_ranks(const struct spec_mesh *mesh)
 {

@@ -215,6 +215,13 @@ static enum err check_data(struct draft *draft)
     return check_served(draft);
 }
 
+/* What is kept begins with the library's name (kernels.h, write_products). */
+static bool says_products(const char *products)
+{
+    return strcmp(products, "heuristic") == 0 || spec_times_products(products) ||
+           strncmp(products, "cuBLASLt ", 9) == 0;
+}
+
 static bool is_gemm_core(const char *name)
 {
     for (size_t i = 0; gemm_cores[i] != NULL; i++)
@@ -313,6 +320,11 @@ static enum err check_train(struct draft *draft)
                         "train.gemm_core must be auto or a core type of OpenBLAS as it writes "
                         "them (Haswell, SkylakeX, Zen, ...), not \"%s\"",
                         train->gemm_core);
+    if (!says_products(train->products))
+        return COMPLAIN(draft, "train.products", NULL,
+                        "train.products must be heuristic, timed or what a run keeps of timed "
+                        "ones, not \"%.40s\"",
+                        train->products);
     if (!reads_tokens(&spec->model))
         return ERR_OK;
     if (spec_run_samples(spec) > RUN_TOKENS_MAX / spec->model.context)

@@ -155,7 +155,8 @@ static void time_plan(SELF, struct clock clock, struct plan *plan, kernels_repor
         candidates.microseconds[i] = measure(k, clock, plan, &candidates.algorithms[i], &product);
     if (candidates.count > 0)
         plan->algorithm = candidates.algorithms[fastest(&candidates)];
-    report_all(k, plan, &candidates, report, context);
+    if (report)
+        report_all(k, plan, &candidates, report, context);
     free_arrays(k, &arrays);
 }
 

@@ -16,6 +16,19 @@ static void add_text(struct gemm *gemm, const char *format, ...)
     gemm->text_bytes += (size_t)bytes;
 }
 
+/* Those of another library, compute type or kind of device are not used. */
+static bool take_products(struct gemm *gemm, const char *products, char *reason,
+                          size_t reason_bytes)
+{
+    bool ours = products && strncmp(products, gemm->text, gemm->head_bytes) == 0;
+    if (!ours || products[gemm->head_bytes] != ';')
+        return true;
+    gemm->products = strdup(products);
+    if (!gemm->products)
+        snprintf(reason, reason_bytes, "out of memory");
+    return gemm->products != NULL;
+}
+
 bool gemm_new(const struct kernels_options *options, const cudaDeviceProp *device,
               struct gemm **ret_gemm, char *reason, size_t reason_bytes)
 {
@@ -37,7 +50,7 @@ bool gemm_new(const struct kernels_options *options, const cudaDeviceProp *devic
              names[gemm->compute], device->multiProcessorCount, device->major, device->minor);
     gemm->head_bytes = gemm->text_bytes;
     *ret_gemm = gemm;
-    return true;
+    return take_products(gemm, options->products, reason, reason_bytes);
 }
 
 void gemm_free(struct gemm *gemm)
@@ -47,6 +60,7 @@ void gemm_free(struct gemm *gemm)
     for (int i = 0; i < gemm->plans_count; i++)
         plan_release(&gemm->plans[i]);
     cublasLtDestroy(gemm->handle);
+    free(gemm->products);
     free(gemm);
 }
 
@@ -72,6 +86,24 @@ void gemm_note_again(struct gemm *gemm)
     gemm->text_bytes = gemm->head_bytes;
     for (int i = 0; i < gemm->plans_count; i++)
         note(gemm, &gemm->plans[i]);
+}
+
+void gemm_write_products(SELF, char *text, size_t bytes)
+{
+    const struct gemm *gemm = k->state->gemm;
+    char shape[PLAN_TEXT_BYTES], algorithm[PLAN_TEXT_BYTES], words[PLAN_WORDS_BYTES];
+    size_t used = (size_t)snprintf(text, bytes, "%.*s;", (int)gemm->head_bytes, gemm->text);
+    check(used < bytes);
+    for (int i = 0; i < gemm->plans_count; i++) {
+        const struct plan *plan = &gemm->plans[i];
+        plan_shape_text(gemm, &plan->shape, shape);
+        plan_algorithm_text(&plan->algorithm, algorithm);
+        plan_words_text(&plan->algorithm, words);
+        size_t entry = strlen(shape) + strlen(algorithm) + strlen(words) + 3;
+        if (!plan->declined && entry < bytes - used)
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s %s %s;", shape, algorithm, words);
+    }
 }
 
 static void refuse(SELF, const struct plan_shape *shape)

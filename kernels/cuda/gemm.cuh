@@ -1,5 +1,5 @@
-/* Matrix products by cuBLASLt. How a shape is computed is chosen once, by cuBLASLt's heuristic, and
- * kept; what was chosen stands in the table's `numerics`. Algorithms that split K are admitted when
+/* Matrix products by cuBLASLt. How a shape is computed is chosen once, by the products that the
+ * table was given or else by cuBLASLt's heuristic, and kept; what was chosen stands in `numerics`. Algorithms that split K are admitted when
  * they keep the parts' sums in fp32 and add them in a step of its own: in one order, so that a
  * product's bits depend on its shape, its alignment and its algorithm alone. */
 #ifndef ROOST_KERNELS_CUDA_GEMM_CUH
@@ -17,8 +17,9 @@ const char *gemm_numerics(const struct gemm *gemm);
 /* It is made anew: plans have changed. */
 void gemm_note_again(struct gemm *gemm);
 
-/* kernels.h, time_products (candidates.cu) */
+/* kernels.h, time_products (candidates.cu) and write_products */
 void gemm_time(SELF, kernels_report *report, void *context);
+void gemm_write_products(SELF, char *text, size_t bytes);
 
 /* A factor as it lies in memory: row-major, without gaps. */
 struct gemm_matrix {

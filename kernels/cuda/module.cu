@@ -386,6 +386,7 @@ static void fill_table(struct kernels *k)
     k->graph_run = graph_run;
     k->graph_free = graph_free;
     k->time_products = gemm_time;
+    k->write_products = gemm_write_products;
     k->element_bytes = k->state->bf16 ? sizeof(bf16) : sizeof(float);
     k->alloc = device_alloc;
     k->free = device_free;

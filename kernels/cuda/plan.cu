@@ -188,6 +188,76 @@ int plan_candidates(SELF, const struct plan *plan, bool splits,
     return count;
 }
 
+/* -- algorithms that another table chose ------------------------------------------------------- */
+
+/* What stands behind the shape in the entry of its own; NULL: it has none. */
+static const char *entry_of(const struct gemm *gemm, const struct plan_shape *shape)
+{
+    char text[PLAN_TEXT_BYTES], begin[PLAN_TEXT_BYTES + 2];
+    plan_shape_text(gemm, shape, text);
+    snprintf(begin, sizeof begin, ";%s ", text);
+    const char *found = gemm->products ? strstr(gemm->products, begin) : NULL;
+    return found ? found + strlen(begin) : NULL;
+}
+
+static bool read_digit(char digit, unsigned *ret_value)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *found = digit ? strchr(digits, digit) : NULL;
+    *ret_value = found ? (unsigned)(found - digits) : 0;
+    return found != NULL;
+}
+
+/* Zeros at the end are not written. */
+static bool read_words(const char *words, cublasLtMatmulAlgo_t *ret_algorithm)
+{
+    unsigned char bytes[sizeof *ret_algorithm] = {};
+    unsigned high, low;
+    size_t count = 0;
+    for (; *words && *words != ';'; words += 2)
+        if (count == sizeof bytes || !read_digit(words[0], &high) || !read_digit(words[1], &low))
+            return false;
+        else
+            bytes[count++] = (unsigned char)(high << 4 | low);
+    memcpy(ret_algorithm, bytes, sizeof bytes);
+    return count > 0;
+}
+
+/* They are a peer's: cuBLASLt judges them for this product. */
+static bool is_admitted(SELF, const struct plan *plan, const cublasLtMatmulAlgo_t *algorithm)
+{
+    cublasLtMatmulHeuristicResult_t result = {};
+    return cublasLtMatmulAlgoCheck(k->state->gemm->handle, plan->operation, plan->b, plan->a,
+                                   plan->c, plan->c, algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= WORKSPACE_BYTES &&
+           may_be_chosen(algorithm, true);
+}
+
+/* False: the products do not name one for the shape, or not one that may be used here. */
+static bool recall(SELF, struct plan *plan)
+{
+    cublasLtMatmulAlgo_t algorithm;
+    const char *entry = entry_of(k->state->gemm, &plan->shape);
+    const char *words = entry ? strpbrk(entry, " ;") : NULL;
+    if (!words || *words != ' ' || !read_words(words + 1, &algorithm) ||
+        !is_admitted(k, plan, &algorithm))
+        return false;
+    plan->algorithm = algorithm;
+    return true;
+}
+
+void plan_words_text(const cublasLtMatmulAlgo_t *algorithm, char (&text)[PLAN_WORDS_BYTES])
+{
+    const unsigned char *bytes = (const unsigned char *)algorithm;
+    size_t count = sizeof *algorithm;
+    while (count > 1 && bytes[count - 1] == 0)
+        count--;
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* -- a plan ------------------------------------------------------------------------------------ */
+
 bool plan_init(SELF, struct plan *plan, const struct plan_shape *shape,
                const struct gemm_product *product)
 {
@@ -198,6 +268,8 @@ bool plan_init(SELF, struct plan *plan, const struct plan_shape *shape,
         plan_release(plan);
         return false;
     }
+    if (recall(k, plan))
+        return true;
     if (plan_candidates(k, plan, true, algorithms) > 0)
         plan->algorithm = algorithms[0];
     else

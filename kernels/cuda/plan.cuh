@@ -12,6 +12,7 @@ enum {
     PLANS_MAX = 256,     /* a model needs three a linear, times the row counts that occur */
     CANDIDATES_MAX = 16, /* asked of the heuristic */
     PLAN_TEXT_BYTES = 128,
+    PLAN_WORDS_BYTES = 2 * sizeof(cublasLtMatmulAlgo_t) + 1,
 };
 
 /* What a plan is found by. Where a matrix begins decides which algorithms are fast or possible:
@@ -38,6 +39,7 @@ struct gemm {
     bool fuses_gelu; /* before sm_90 cuBLASLt's own are slower than a product and our kernel */
     int plans_count;
     struct plan plans[PLANS_MAX];
+    char *products; /* kernels_options.products where they are of this kind; owned, or NULL */
     size_t head_bytes, text_bytes; /* of the text: what it begins with, and all of it */
     char text[(PLANS_MAX + 2) * PLAN_TEXT_BYTES];
 };
@@ -45,8 +47,8 @@ struct gemm {
 /* False: it failed. */
 bool plan_ok(SELF, cublasStatus_t status);
 
-/* A plan of the shape, with the heuristic's first algorithm that may be chosen. False: it failed,
- * and there is none. plan_release() */
+/* A plan of the shape, with the algorithm that the products given to this table name, or else the
+ * heuristic's first that may be chosen. False: it failed, and there is none. plan_release() */
 bool plan_init(SELF, struct plan *plan, const struct plan_shape *shape,
                const struct gemm_product *product) MUST_USE;
 void plan_release(struct plan *plan);
@@ -71,5 +73,9 @@ void plan_shape_text(const struct gemm *gemm, const struct plan_shape *shape,
 /* "71.20.5.0.2.0.4.2": the algorithm's number, tile, stages, inner shape, cluster, custom option,
  * into how many parts it splits K, and how it adds them up (cublasLtReductionScheme_t). */
 void plan_algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char (&text)[PLAN_TEXT_BYTES]);
+
+/* cuBLASLt's own words for it, in hexadecimal: the same version of cuBLASLt can be given them again
+ * (cuBLAS's documentation of cublasLtMatmulAlgo_t). */
+void plan_words_text(const cublasLtMatmulAlgo_t *algorithm, char (&text)[PLAN_WORDS_BYTES]);
 
 #endif

@@ -9,6 +9,7 @@
 #include "common/time.h"
 #include "server/control/control_effects.h"
 #include "server/control/control_mesh.h"
+#include "server/control/products.h"
 #include "server/control/replies.h"
 #include "server/control/run_request.h"
 
@@ -658,6 +659,9 @@ void control_call(struct control *control, uint64_t now_ns, struct call *take_ca
             costs_add(&control->costs, take_call->leave.place.stage, &take_call->leave.cost,
                       TICKET_TRAIN);
         break;
+    case CALL_PRODUCTS:
+        products_call(control, take_call);
+        return;
     case CALL_STOP_RUN:
         call_stop_run(control, now_ns, take_call);
         return;

@@ -296,6 +296,13 @@ static void take_program(struct spec_mesh *wanted, const struct spec_mesh *store
         wanted->stages = stored->stages;
 }
 
+/* Those that were timed for the run are its own. */
+static void take_products(struct spec_train *wanted, const struct spec_train *stored)
+{
+    if (spec_times_products(wanted->products) && strcmp(stored->products, "heuristic") != 0)
+        memcpy(wanted->products, stored->products, sizeof wanted->products);
+}
+
 /* The chunks are a stored run's; else for as many ranks as there are pieces. */
 static enum err pin_grid(struct spec_model *wanted, const struct spec_model *stored,
                          struct reason *reason)
@@ -328,6 +335,7 @@ static enum err pin_spec(const char *wanted, const char *stored_text, struct buf
                        "the stored spec", NULL, &stored, reason));
         core = stored.train.gemm_core;
         take_program(&spec.mesh, &stored.mesh);
+        take_products(&spec.train, &stored.train);
     }
     TRY(pin_grid(&spec.model, stored_text != NULL ? &stored.model : NULL, reason));
     if (strcmp(spec.train.gemm_core, "auto") == 0)

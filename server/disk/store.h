@@ -64,6 +64,9 @@ enum err store_add_run(struct store *store, uint64_t term, struct store_run *run
  * continued. ERR_NOT_FOUND. */
 enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
                           struct reason *reason) MUST_USE;
+/* The run's settings have changed: a worker has timed its products. */
+enum err store_put_spec(struct store *store, uint64_t term, uint64_t run, const char *spec,
+                        struct reason *reason) MUST_USE;
 enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,
                          const char *why, struct reason *reason) MUST_USE;
 /* An operator has asked for a stop of the run: it is in the run's past until the run is changed.

@@ -514,6 +514,13 @@ enum err store_put_stop(struct store *store, uint64_t term, uint64_t run, const 
                        (struct value[]){uint_value(run), text_value(why), {0}}, reason);
 }
 
+enum err store_put_spec(struct store *store, uint64_t term, uint64_t run, const char *spec,
+                        struct reason *reason)
+{
+    return write_under(store, term, "UPDATE runs SET spec = ? WHERE run = ?",
+                       (struct value[]){text_value(spec), uint_value(run), {0}}, reason);
+}
+
 enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,
                          const char *why, struct reason *reason)
 {

@@ -271,6 +271,97 @@ PARITY(of_a_products_algorithms_the_fastest_is_taken)
     linear_at(tables, 7, 3072, 768, true);
 }
 
+/* The products of a linear's three passes, of zeros. */
+static void linear_on(const struct kernels *k, int64_t N, int64_t I, int64_t O)
+{
+    size_t bytes = (size_t)(N * I + O * I + O + N * O) * sizeof(float);
+    char *memory = k->alloc(k, 2 * bytes);
+    assert_non_null(memory);
+    k->zero(k, memory, 2 * bytes);
+    void *inp = memory, *weight = kernels_at(k, inp, N * I), *bias = kernels_at(k, weight, O * I);
+    void *out = kernels_at(k, bias, O), *dweight = memory + bytes;
+    k->linear_forward(k, out, inp, weight, bias, N, I, O);
+    k->linear_backward_input(k, inp, out, weight, N, I, O);
+    k->linear_backward_weight(k, dweight, NULL, out, inp, N, I, O);
+    assert_null(k->synchronize(k));
+    k->free(k, memory);
+}
+
+/* A table of its own with these products. */
+static const struct kernels *open_with(const char *products)
+{
+    const struct kernels_options options = {
+        .backend = KERNELS_CUDA, .compute = KERNELS_COMPUTE_BF16, .products = products};
+    const struct kernels *k;
+    char reason[256];
+    if (!kernels_new(&options, &k, reason, sizeof reason))
+        fail_msg("%s", reason);
+    return k;
+}
+
+/* What such a table says of its products after some. */
+static void numerics_with(const char *products, char *ret_numerics, size_t bytes)
+{
+    const struct kernels *k = open_with(products);
+    linear_on(k, 7, 3072, 768);
+    snprintf(ret_numerics, bytes, "%s", k->numerics);
+    kernels_free(k);
+}
+
+PARITY(another_table_takes_the_algorithms_that_were_chosen)
+{
+    const struct tables *tables = *state;
+    static char written[16384], again[16384], numerics[16384], own[16384];
+    linear_on(tables->bf16, 7, 3072, 768);
+    numerics_with(NULL, own, sizeof own);
+    assert_string_equal(tables->bf16->numerics, own);
+    tables->bf16->time_products(tables->bf16, NULL, NULL);
+    assert_null(tables->bf16->synchronize(tables->bf16));
+    tables->bf16->write_products(tables->bf16, written, sizeof written);
+    printf("# %s\n", written);
+    numerics_with(written, numerics, sizeof numerics);
+    assert_string_equal(numerics, tables->bf16->numerics);
+    const struct kernels *k = open_with(written);
+    linear_on(k, 7, 3072, 768);
+    k->write_products(k, again, sizeof again);
+    kernels_free(k);
+    assert_string_equal(again, written);
+#ifdef EMULATED
+    assert_string_not_equal(numerics, own); /* there another one is the fastest */
+#endif
+}
+
+/* They come from a peer. */
+PARITY(algorithms_that_are_of_no_use_here_are_not_taken)
+{
+    const struct tables *tables = *state;
+    static char written[16384], numerics[16384], own[16384], bad[16384];
+    linear_on(tables->bf16, 7, 3072, 768);
+    numerics_with(NULL, own, sizeof own);
+    tables->bf16->time_products(tables->bf16, NULL, NULL);
+    tables->bf16->write_products(tables->bf16, written, sizeof written);
+    char *entries = strchr(written, ';');
+    snprintf(bad, sizeof bad, "cuBLASLt 7 fp32, 1 SMs of sm_20:%s", entries); /* of another kind */
+    numerics_with(bad, numerics, sizeof numerics);
+    assert_string_equal(numerics, own);
+    static const char *const words[] = {"ff", "f", "", "xx", "ffffffffffffffffffffffffffffffff"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        int used = snprintf(bad, sizeof bad, "%.*s", (int)(entries - written) + 1, written);
+        for (const char *entry = entries + 1; *entry != 0; entry = strchr(entry, ';') + 1) {
+            const char *end = strchr(strchr(entry, ' ') + 1, ' '); /* behind the shape */
+            used += snprintf(bad + used, sizeof bad - (size_t)used, "%.*s 0.0 %s;",
+                             (int)(end - entry), entry, words[i]);
+        }
+        numerics_with(bad, numerics, sizeof numerics);
+        assert_string_equal(numerics, own);
+    }
+    char cut[64];
+    tables->bf16->write_products(tables->bf16, cut, sizeof cut); /* no room for an entry */
+    assert_int_equal(strlen(cut), entries - written + 1);
+    numerics_with(cut, numerics, sizeof numerics);
+    assert_string_equal(numerics, own);
+}
+
 PARITY(with_tf32_products_are_near)
 {
     const struct tables *tables = *state;

@@ -649,9 +649,24 @@ SPEC
     row "digests, $backend" "$([ "$result" = ok ] && echo 'one for 1, 2, 2 with one killed, and 1 of two devices' || echo FAILED)"
 }
 
+kept_products() { grep -ohaE 'cuBLASLt [^"\\]*' "$scratch/$1"/checkpoints/*/cut.json | tail -n 1; } # name
+
+# One worker times the algorithms; another run of two is given what the first one kept.
+timed_digest() {
+    local name=cuda-timed result=ok kept digest
+    roost_up $name cuda 1 "$scratch/spec.yaml" --set train.products=timed || result='not ok'
+    kept=$(kept_products $name)
+    digest=$(fact "$scratch/$name.json" digest)
+    echo "# timed: digest ${digest:-none}, kept $kept"
+    roost_up $name-two cuda 2 "$scratch/spec.yaml" --set "train.products=$kept" || result='not ok'
+    [ -n "$kept" ] && [ -n "$digest" ] && [ "$(fact "$scratch/$name-two.json" digest)" = "$digest" ] || result='not ok'
+    test_said "$result" 'cuda: one digest for a worker that times products, and for 2 that are given them'
+}
+
 digests() {
     if [ -n "$device" ]; then
         one_digest cuda $digest_steps $digest_layers $digest_width $digest_context
+        timed_digest
     else
         skipped 'digests, cuda' "$why"
         one_digest cpu 300 2 64 32 # so much can be seen
@@ -691,6 +706,7 @@ step() {
     needs_device step || return 0
     step_of plaintext $step_samples --insecure
     step_of TLS $step_samples
+    step_of TLS-timed $step_samples --set train.products=timed
     step_of 'TLS-many-samples' $many_samples
 }
 

@@ -185,6 +185,7 @@ def table():
 
     rows = {
         "Cluster.Describe": [NOTHING] * 4,
+        "Cluster.Products": [NOTHING] * 4,
         "Cluster.Join": claims(join) + [NOTHING] * 2,
         "Cluster.Member": claims(lambda secret: me.member_stream(other.member, secret)) + [NOTHING] * 2,
         "Cluster.Acquire": claims(lambda secret: me.unary("Acquire", pb.AcquireRequest(

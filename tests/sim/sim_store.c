@@ -188,6 +188,14 @@ enum err store_put_stop(struct store *store, uint64_t term, uint64_t run, const 
     return ERR_OK;
 }
 
+/* No run here has products that are timed. */
+enum err store_put_spec(struct store *store, uint64_t term, uint64_t run, const char *spec,
+                        struct reason *reason)
+{
+    (void)store, (void)term, (void)run, (void)spec;
+    return reason_set(reason, ERR_UNSUPPORTED, "a simulated run keeps its spec");
+}
+
 enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,
                                const uint8_t fingerprint[static WIRE_DIGEST_BYTES],
                                struct reason *reason)

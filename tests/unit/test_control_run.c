@@ -258,6 +258,33 @@ TEST_F(a_resume_that_changes_the_bits_takes_the_fingerprint_of_its_first_worker,
     store_run_release(&stored);
 }
 
+#define TIMED(products)                                                                            \
+    "model: {kind: mlp, layers: [2, 8, 3]}\n"                                                      \
+    "data: {kind: spiral, validation: 0.1}\n"                                                      \
+    "train: {steps: 10, slots: 4, slot_samples: 2, microbatch: 2, products: \"" products "\"}\n"
+
+static void expect_planned_products(struct plan_fixture *f, const char *expected)
+{
+    assert_int_equal(plan(f), ERR_OK);
+    assert_string_equal(f->plan.run->spec.train.products, expected);
+}
+
+TEST_F(a_resume_keeps_the_products_that_were_timed, plan)
+{
+#define KEPT "cuBLASLt 1 bf16, 2 SMs of sm_90:;NT 8x8x8/16.16.16 1.0 01;"
+    f->request.spec = TIMED("heuristic");
+    store_run(f);
+    f->request.spec = TIMED("timed"); /* nobody has timed any */
+    expect_planned_products(f, "timed");
+    assert_int_equal(store_put_spec(f->store, f->term, 1, TIMED(KEPT), NULL), ERR_OK);
+    expect_planned_products(f, KEPT);
+    f->request.spec = "";
+    expect_planned_products(f, KEPT);
+    f->request.spec = TIMED("heuristic");
+    expect_planned_products(f, "heuristic");
+    assert_non_null(strstr((const char *)f->plan.notes.data, "train.products"));
+}
+
 TEST_F(a_resume_of_a_run_at_its_end_says_how_to_train_on, plan)
 {
     record_version(f, 10);

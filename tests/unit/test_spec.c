@@ -337,6 +337,9 @@ TEST(every_refusal_of_a_setting_names_it)
          "ticket"},
         {"train: {audit: 0.01}\nnumerics: any",
          "train.audit (0.01) must be 0 with numerics any: workers may bring different bits"},
+        {"train: {products: fastest}",
+         "train.products must be heuristic, timed or what a run keeps of timed ones, not "
+         "\"fastest\""},
         {"train: {recompute: {every: 1}}",
          "train.recompute_every must be an integer from 2 to 65536, not \"1\""},
         {"train: {recompute: {each: 2}}",

@@ -243,6 +243,19 @@ TEST_F(the_active_run_is_the_newest_that_has_not_ended, store)
     assert_int_equal(store_put_state(f->store, f->term, 77, RUN_FAILED, "", NULL), ERR_NOT_FOUND);
 }
 
+TEST_F(a_runs_settings_change_while_it_trains, store)
+{
+    struct store_run run;
+    uint64_t number = add_run(f, "a");
+    assert_int_equal(store_put_state(f->store, f->term, number, RUN_TRAINING, "", NULL), ERR_OK);
+    assert_int_equal(store_put_spec(f->store, f->term, number, "train: {steps: 6}", NULL), ERR_OK);
+    assert_int_equal(store_put_spec(f->store, f->term + 1, number, "no", NULL), ERR_OLD_TERM);
+    assert_int_equal(store_put_spec(f->store, f->term, number + 1, "no", NULL), ERR_NOT_FOUND);
+    assert_int_equal(store_find_active_run(f->store, &run, NULL), ERR_OK);
+    assert_string_equal(run.spec, "train: {steps: 6}");
+    store_run_release(&run);
+}
+
 TEST_F(a_continued_run_keeps_its_number_under_its_new_settings, store)
 {
     struct store_run run;

@@ -193,6 +193,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static bool is_power(uint32_t bytes)
+{
+    return bytes >= 2 && bytes <= 16 && (bytes & (bytes - 1)) == 0;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t *algorithm,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    if (!shapes_fit(operation, a, b, c))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    bool known = is_power(algorithm->aligned_a) && is_power(algorithm->aligned_b) &&
+                 is_power(algorithm->aligned_c) && algorithm->splits >= 1 && algorithm->splits <= 2;
+    *result = {*algorithm, 0, known ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED};
+    return result->state;
+}
+
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void *value, size_t bytes, size_t *written)
