@@ -39,25 +39,50 @@ static uint64_t member_of(const struct run *run, uint64_t completed_by,
     return 0;
 }
 
-void missing_report(struct coordinator *coordinator, uint64_t now_ms,
-                    const struct server_entry *server, const struct server_report *report)
+static bool is_missing(const struct server_report *report, uint32_t slot)
+{
+    return report->missing.slots[slot / 64] >> slot % 64 & 1;
+}
+
+/* Whether the run has what the report names. */
+static bool is_of_run(const struct run *run, const struct server_report *report)
+{
+    for (uint32_t i = run->settings.slots; i < report->missing.word_count * 64; i++)
+        if (is_missing(report, i))
+            return false;
+    for (uint32_t i = 0; i < report->missing.lack_count; i++)
+        if (report->missing.lacks[i].chunk >= run->chunk_count)
+            return false;
+    return true;
+}
+
+/* The server lacks the slot. */
+static void take_missing(struct coordinator *coordinator, uint64_t now_ms,
+                         const struct server_entry *server, const struct server_report *report,
+                         uint32_t slot)
 {
     struct run *run = &coordinator->run;
-    const uint64_t *slots = report->missing.slots;
-    uint64_t step = report->missing.step;
+    uint64_t step = report->missing.step, id = 0;
+    bool undone = tickets_undo(&run->tickets, report->missing.question, step, slot, &id);
+    if (run->settings.async && (undone || step < run->tickets.step))
+        window_undo(run, step, slot);
+    struct member *member = members_find(&coordinator->members, member_of(run, id, report, slot));
+    if (member != NULL)
+        count_false(coordinator, now_ms, server, member, step, slot);
+}
+
+enum err missing_report(struct coordinator *coordinator, uint64_t now_ms,
+                        const struct server_entry *server, const struct server_report *report)
+{
+    const struct run *run = &coordinator->run;
     /* P2: what another generation lacks is nobody's fault. */
     if (report->missing.generation != run->generation || run->phase != PHASE_STEPS)
-        return;
-    for (uint32_t i = 0; i < report->missing.word_count * 64; i++) {
-        if ((slots[i / 64] >> i % 64 & 1) == 0)
-            continue;
-        uint64_t id = 0;
-        bool undone = tickets_undo(&run->tickets, report->missing.question, step, i, &id);
-        if (run->settings.async && (undone || step < run->tickets.step))
-            window_undo(run, step, i);
-        struct member *member = members_find(&coordinator->members, member_of(run, id, report, i));
-        if (member != NULL)
-            count_false(coordinator, now_ms, server, member, step, i);
-    }
+        return ERR_OK;
+    if (!is_of_run(run, report))
+        return ERR_MALFORMED;
+    for (uint32_t slot = 0; slot < report->missing.word_count * 64; slot++)
+        if (is_missing(report, slot))
+            take_missing(coordinator, now_ms, server, report, slot);
     advance_run(coordinator, now_ms);
+    return ERR_OK;
 }

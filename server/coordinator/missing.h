@@ -21,8 +21,10 @@
 
 #include "server/coordinator/run.h"
 
-/* `report` is a server's SERVER_MISSING. */
-void missing_report(struct coordinator *coordinator, uint64_t now_ms,
-                    const struct server_entry *server, const struct server_report *report);
+/* `report` is a server's SERVER_MISSING. ERR_MALFORMED: it names a slot or a chunk that the run has
+ * not. */
+enum err missing_report(struct coordinator *coordinator, uint64_t now_ms,
+                        const struct server_entry *server,
+                        const struct server_report *report) MUST_USE;
 
 #endif

@@ -356,8 +356,7 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
     case SERVER_MANIFEST:
         return manifest(coordinator, now_ms, server, report);
     case SERVER_MISSING:
-        missing_report(coordinator, now_ms, server, report);
-        return ERR_OK;
+        return missing_report(coordinator, now_ms, server, report);
     case SERVER_WRONG_BITS:
         wrong_bits_report(coordinator, now_ms, server, report);
         return ERR_OK;

@@ -153,6 +153,13 @@ static void judge_two(struct coordinator *coordinator, uint64_t now_ms,
 
 /* ---- what servers report ---- */
 
+/* Whether the run has the node and the chunk: the report may be of the run before. */
+static bool is_of_run(const struct run *run, const struct server_report *report)
+{
+    return node_valid(report->wrong_bits.node, run->settings.slots) &&
+           report->wrong_bits.chunk < run->chunk_count;
+}
+
 /* Who brought other sums of a place may have had other inputs, and be right. */
 static bool had_equal_inputs(struct coordinator *coordinator, const struct server_report *report)
 {
@@ -175,6 +182,8 @@ void wrong_bits_report(struct coordinator *coordinator, uint64_t now_ms,
                                           .what = "chunk",
                                           .which = report->wrong_bits.chunk,
                                           .source = source};
+    if (!is_of_run(&coordinator->run, report))
+        return;
     if (is_settled(coordinator, difference.first, difference.second))
         return; /* one of the two is known to be wrong already */
     snprintf(source, sizeof source, " server=%s", server->name);

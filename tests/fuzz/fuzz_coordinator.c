@@ -201,7 +201,7 @@ static void fill_small(struct world *world, struct server_report *report, const 
         report->wrong_bits.member = near(world, world->members[byte(world) % MEMBERS]);
         report->wrong_bits.first_member = near(world, world->members[byte(world) % MEMBERS]);
         report->wrong_bits.step = version;
-        report->wrong_bits.node = (struct node){byte(world) % 3, byte(world) % SLOTS};
+        report->wrong_bits.node = (struct node){byte(world) % 4, byte(world) % (2 * SLOTS)};
         report->wrong_bits.chunk = byte(world) % 8;
     } else if (report->kind == SERVER_MISSING) {
         report->missing.generation = generation;

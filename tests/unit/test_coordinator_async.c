@@ -299,6 +299,16 @@ static void lose_committed(struct coordinator_fixture *f)
     say_committed(f, 0, 1);
 }
 
+/* Slots of a step, not the tickets behind it. */
+TEST_F(async_nobody_lacks_a_slot_that_the_step_has_not, coordinator, .steps = 5, .async = true,
+       .workers = 1)
+{
+    lose_committed(f);
+    complete_tickets(f, f->worker, 2, 7);
+    assert_int_equal(say_missing(f, 0, 0, 1 << SLOTS), ERR_MALFORMED);
+    assert_int_equal(granted(f), 8);
+}
+
 TEST_F(p12_what_is_missing_of_committed_steps_is_granted_again, coordinator, .steps = 5,
        .async = true, .workers = 1)
 {

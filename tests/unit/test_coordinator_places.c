@@ -720,7 +720,8 @@ TEST_F(who_completes_a_place_twice_without_its_pushes_is_expelled, places, .c.st
         done(f, 0, &replies[0], ERR_OK);
         done(f, 1, &replies[1], ERR_OK);
         wait_a_lease(f);
-        say_lack(f, (struct lack){.part = 1}); /* b's part of the chunk that both push */
+        assert_int_equal(say_lack(f, (struct lack){.part = 1}),
+                         ERR_OK); /* b's part of the chunk that both push */
         assert_true((seen(&f->c, EFFECT_EXPEL) != NULL) == (turn == 2));
     }
     assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[1]);
@@ -743,7 +744,7 @@ TEST_F(s5_a_lease_that_servers_have_no_room_for_is_given_up_for_an_older_slot, p
     lease(f, 0, 1, replies);
     assert_int_equal(replies[0].ticket.node.index, 2);
     wait_a_lease(f);
-    say_lack(f, (struct lack){.part = 1});
+    assert_int_equal(say_lack(f, (struct lack){.part = 1}), ERR_OK);
     done(f, 3, &younger[1], ERR_BUSY);
     assert_true(hears(f, 2, younger[0].ticket.attempt));
     assert_false(has_lease(f, 2, &attempt));
@@ -760,7 +761,7 @@ TEST_F(whose_half_was_not_pushed_is_known, places, .c.steps = 4, .c.halves = tru
         done(f, 1, &replies[1], ERR_OK);
         done(f, 0, &replies[0], ERR_OK);
         wait_a_lease(f);
-        say_lack(f, (struct lack){.slot = 1});
+        assert_int_equal(say_lack(f, (struct lack){.slot = 1}), ERR_OK);
     }
     assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[1]);
 }

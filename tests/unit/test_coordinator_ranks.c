@@ -199,10 +199,21 @@ TEST_F(who_did_not_push_is_told_by_the_chunks_rank, places, .c.steps = 4, .c.ran
         for (uint32_t i = 0; i < SEATS; i++)
             done(f, i, &replies[i], ERR_OK);
         wait_a_lease(f);
-        say_lack(f, (struct lack){.chunk = 1});
+        assert_int_equal(say_lack(f, (struct lack){.chunk = 1}), ERR_OK);
         assert_true((seen(&f->c, EFFECT_EXPEL) != NULL) == (turn == 2));
     }
     assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[3]); /* rank 1 of the second place */
+}
+
+TEST_F(nobody_lacks_a_chunk_that_the_run_has_not, places, .c.steps = 4, .c.ranks = RANKS)
+{
+    struct acquire_reply replies[SEATS];
+    share(f, replies);
+    for (uint32_t i = 0; i < SEATS; i++)
+        done(f, i, &replies[i], ERR_OK);
+    wait_a_lease(f);
+    assert_int_equal(say_lack(f, (struct lack){.chunk = SERVERS}), ERR_MALFORMED);
+    assert_null(seen(&f->c, EFFECT_LOG));
 }
 
 /* What one gives depends on what the others of its place gave. */

@@ -8,7 +8,7 @@ static void differ(struct coordinator_fixture *f, uint64_t member, uint64_t firs
     wrong.wrong_bits.member = member;
     wrong.wrong_bits.first_member = first;
     wrong.wrong_bits.step = 7;
-    wrong.wrong_bits.chunk = 3;
+    wrong.wrong_bits.chunk = 1;
     assert_int_equal(report(f, 0, wrong), ERR_OK);
 }
 
@@ -40,6 +40,24 @@ TEST_F(servers_know_who_was_expelled_whoever_leaves_after_it, coordinator, .step
     told = command(f, 1, SERVER_ENDED);
     assert_in_range(told->ended.member_count, WIRE_ENDED_MAX / 2, WIRE_ENDED_MAX);
     assert_int_equal(told->ended.members[told->ended.member_count - 1], wrong);
+}
+
+/* A report of the run before comes, which had more slots and chunks. */
+TEST_F(what_differs_in_a_node_or_a_chunk_that_the_run_has_not_is_not_looked_at, coordinator,
+       .steps = 9, .workers = 2, .audit = 1)
+{
+    struct server_report wrong = {.kind = SERVER_WRONG_BITS};
+    wrong.wrong_bits.member = f->b;
+    wrong.wrong_bits.first_member = f->a;
+    wrong.wrong_bits.node = (struct node){0, TREE_SLOTS_MAX - 1};
+    assert_int_equal(report(f, 0, wrong), ERR_OK);
+    wrong.wrong_bits.node = (struct node){TREE_LEVEL_MAX, 0};
+    assert_int_equal(report(f, 0, wrong), ERR_OK);
+    wrong.wrong_bits.node = (struct node){0, 0};
+    wrong.wrong_bits.chunk = SERVERS; /* it has one for each */
+    assert_int_equal(report(f, 0, wrong), ERR_OK);
+    assert_string_equal(member_at(f, 0).reason, "");
+    assert_string_equal(member_at(f, 1).reason, "");
 }
 
 TEST_F(two_that_differ_are_both_named, coordinator, .steps = 9, .workers = 2)
@@ -115,7 +133,7 @@ TEST_F(who_contradicts_itself_is_wrong_and_nobody_else_is_suspected, coordinator
     assert_string_equal(member_at(f, 0).reason, "");
     assert_string_equal(member_at(f, 1).state, "wrong bits");
     assert_string_equal(member_at(f, 1).reason,
-                        "other bits than it brought before: step 7 chunk 3");
+                        "other bits than it brought before: step 7 chunk 1");
     differ(f, a, b); /* nothing new about the one that is known */
     assert_string_equal(member_at(f, 0).reason, "");
 }
