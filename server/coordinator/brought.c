@@ -72,6 +72,14 @@ void brought_merge(struct brought *brought, const struct brought *other)
         note_range(brought, other->ranges[i]);
 }
 
+void brought_rewound(struct brought *brought, uint64_t version)
+{
+    while (brought->count > 0 && brought->ranges[brought->count - 1].first >= version)
+        brought->count--;
+    if (brought->count > 0 && brought->ranges[brought->count - 1].last >= version)
+        brought->ranges[brought->count - 1].last = version - 1;
+}
+
 uint64_t brought_from(const struct brought *brought, uint64_t from)
 {
     for (uint32_t i = 0; i < brought->count; i++)

@@ -1,7 +1,6 @@
 /* The steps of which a member had tickets: what it may have brought. As ranges, ascending and
  * apart; a fixed number of them, so that the smallest gap is closed when there are more: the list
- * then names steps that the member had nothing of, and never lacks one. A rewind takes nothing out.
- * Pure. */
+ * then names steps that the member had nothing of, and never lacks one. Pure. */
 #ifndef ROOST_SERVER_COORDINATOR_BROUGHT_H
 #define ROOST_SERVER_COORDINATOR_BROUGHT_H
 
@@ -19,6 +18,8 @@ struct brought {
 void brought_note(struct brought *brought, uint64_t step);
 /* What the other one has is noted as well. */
 void brought_merge(struct brought *brought, const struct brought *other);
+/* A rewind to that version: what was brought from it on is undone. */
+void brought_rewound(struct brought *brought, uint64_t version);
 /* The first step of the list from `from` on; UINT64_MAX: there is none. */
 uint64_t brought_from(const struct brought *brought, uint64_t from);
 

@@ -393,15 +393,10 @@ void members_remove(struct members *members, struct member *member, enum member_
     take_out(members, member);
 }
 
-void members_dismiss(struct members *members, const char *reason)
+/* Of what it brought the steps below that version alone are in the weights, and confirmed. */
+static void rewind_member(struct member *member, uint64_t version)
 {
-    while (members->count > 0)
-        members_remove(members, members->list[members->count - 1], MEMBER_LEFT, reason);
-    members->suspect_count = 0;
-}
-
-static void limit_confirmed(struct member *member, uint64_t version)
-{
+    brought_rewound(&member->brought, version);
     if (member->confirmed > version)
         member->confirmed = version;
 }
@@ -409,11 +404,19 @@ static void limit_confirmed(struct member *member, uint64_t version)
 void members_rewound(struct members *members, uint64_t version)
 {
     for (uint32_t i = 0; i < members->count; i++)
-        limit_confirmed(members->list[i], version);
+        rewind_member(members->list[i], version);
     for (uint32_t i = 0; i < members->past_count; i++)
-        limit_confirmed(&members->past[i], version);
+        rewind_member(&members->past[i], version);
     for (uint32_t i = 0; i < members->suspect_count; i++)
-        limit_confirmed(&members->suspects[i], version);
+        rewind_member(&members->suspects[i], version);
+}
+
+void members_dismiss(struct members *members, const char *reason)
+{
+    while (members->count > 0)
+        members_remove(members, members->list[members->count - 1], MEMBER_LEFT, reason);
+    members->suspect_count = 0;
+    members_rewound(members, 0); /* nothing was brought to the run that begins */
 }
 
 void members_refused(struct members *members, uint64_t now_ms, const struct join_request *request,

@@ -169,7 +169,8 @@ void members_remove(struct members *members, struct member *member, enum member_
                     const char *reason);
 /* All members have left, and another run begins: nothing counts against anybody. */
 void members_dismiss(struct members *members, const char *reason);
-/* A rewind to that version: audits of later steps confirm nothing any more. */
+/* A rewind to that version: what was brought from it on is undone, and audits of it confirm nothing
+ * any more. */
 void members_rewound(struct members *members, uint64_t version);
 /* Remembers a worker whose join was refused. */
 void members_refused(struct members *members, uint64_t now_ms, const struct join_request *request,

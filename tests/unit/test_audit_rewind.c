@@ -102,6 +102,21 @@ TEST_F(who_brought_nothing_undoes_nothing, coordinator)
     assert_int_equal(status(f).version, 4);
 }
 
+/* The run has gone back to version 2 when a server lost its memory, and others computed step 3. */
+TEST_F(what_a_rewind_undid_is_not_undone_once_more, coordinator)
+{
+    train_to_4(f, 3);
+    restart_server(f, 0);
+    expect_rewind(f, 2);
+    f->a = join_again(f, f->a);
+    for (uint64_t number = 2; number < 6; number++)
+        step(f, number);
+    convict(f);
+    assert_null(seen(f, EFFECT_FIND_CUT));
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+    assert_int_equal(status(f).version, 6);
+}
+
 /* ---- while the run stops ---- */
 
 /* Version 5, and the cuts of the versions 2 and 4 are recorded. a was wrong from step 2 on. Returns
@@ -176,6 +191,31 @@ TEST_F(p10_a_coordinator_that_ends_leaves_the_rewind_to_its_successor, coordinat
     convict(f);
     assert_true(seen(f, EFFECT_STORE_CONVICTION)->conviction.undo);
     assert_true(status(f).paused);
+}
+
+/* ---- another run ---- */
+
+/* Run 2 goes on from a checkpoint of its own. */
+TEST_F(what_was_brought_to_the_run_before_is_not_undone, coordinator)
+{
+    struct coordinator_run run = run_of(20);
+    train_to_4(f, 0);
+    stop(f);
+    record_all(f, 4);
+    expect_stopped(f, 4);
+    const struct coordinator_past past = {.generation = f->generation, .cut = f->stored};
+    run.run = 2;
+    run.audit_rewind = true;
+    begin(f, &run, &past);
+    f->generation = status(f).generation;
+    ready_all(f, 4);
+    f->a = join_named(f, "a");
+    step(f, 4);
+    convict(f);
+    assert_non_null(seen(f, EFFECT_EXPEL));
+    assert_null(seen(f, EFFECT_FIND_CUT));
+    assert_null(seen(f, EFFECT_STORE_REWIND));
+    assert_int_equal(status(f).version, 5);
 }
 
 /* ---- a successor ---- */

@@ -55,3 +55,20 @@ TEST(what_two_lists_have_is_in_the_one_into_which_the_other_is_merged)
     assert_int_equal(brought.ranges[0].first, 0);
     assert_int_equal(brought.ranges[0].last, 20);
 }
+
+TEST(what_a_rewind_undid_is_in_the_list_no_more)
+{
+    struct brought brought = {.count = 3, .ranges = {{2, 3}, {6, 8}, {11, 12}}};
+    brought_rewound(&brought, 13);
+    assert_int_equal(brought.count, 3);
+    brought_rewound(&brought, 9);
+    assert_int_equal(brought.count, 2);
+    assert_int_equal(brought.ranges[1].last, 8);
+    brought_rewound(&brought, 7);
+    assert_int_equal(brought.count, 2);
+    assert_int_equal(brought.ranges[1].last, 6);
+    brought_rewound(&brought, 6);
+    assert_int_equal(brought.count, 1);
+    brought_rewound(&brought, 0);
+    assert_int_equal(brought.count, 0);
+}
