@@ -80,11 +80,18 @@ static void wait_no_more(struct audit *audit)
 void audits_forget(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
+    run->audits.adopted_end = 0;
     members_rewound(&coordinator->members, run->steps.version);
     uint32_t count = run->audits.list != NULL ? run->audits.steps * run->settings.slots : 0;
     for (uint32_t i = 0; i < count; i++)
         if (run->audits.list[i].begun)
             end(&run->audits.list[i]);
+}
+
+void audits_adopt(struct run *run)
+{
+    if (run->settings.node_slots == 0) /* else a slot is always granted as one node */
+        run->audits.adopted_end = run->steps.version + run->settings.delay + 1;
 }
 
 /* ---- who is the second ---- */
@@ -253,6 +260,11 @@ static bool some_watched(const struct coordinator *coordinator, const struct aud
     return any;
 }
 
+static bool is_renamed(const struct run *run, const struct lease *lease)
+{
+    return lease->step < run->audits.adopted_end || tickets_renamed(&run->tickets, lease);
+}
+
 bool audits_granted(struct coordinator *coordinator, const struct audits_holder *holder,
                     const struct lease *lease)
 {
@@ -270,6 +282,7 @@ bool audits_granted(struct coordinator *coordinator, const struct audits_holder 
                             .step = lease->step,
                             .node = lease->node,
                             .version = lease->version,
+                            .renamed = is_renamed(run, lease),
                             .apart = holder->count == 1 ? furthest(members, holder->members[0]) : 0,
                             .first = {holder->holder, lease->attempt, false}};
     run->audits.chosen++;
@@ -347,12 +360,17 @@ static void confirm_both(struct coordinator *coordinator, const struct audit *au
         confirm(coordinator, said->member, audit->step);
 }
 
+static bool is_compared(const struct audit *audit)
+{
+    return audit->first.done && audit->second.done && !audit->renamed;
+}
+
 static void conclude(struct coordinator *coordinator, struct audit *audit)
 {
     struct audits *count = &coordinator->run.audits;
     if (audit->differs) {
         count->differed++;
-    } else if (audit->first.done && audit->second.done) {
+    } else if (is_compared(audit)) {
         count->agreed++;
         confirm_both(coordinator, audit);
     } else {

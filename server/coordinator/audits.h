@@ -34,7 +34,9 @@
  * An audit of step t is over when every server has acknowledged commit(t + 1) (P6): what differs
  * has been reported by then. It has agreed when both workers completed it before commit(t + 1) was
  * decided and nothing was reported. So each worker is known to have been right at some step, and
- * what it brought later is unconfirmed.
+ * what it brought later is unconfirmed. Servers compare what comes under one name. Where slots of the
+ * ticket were granted as a part of another node before, they may have the sums from there, and
+ * compare nothing: such an audit has not agreed.
  *
  * In a run with stages a side is a whole lease. The second one shares no member with the first, and
  * nobody who has the same opinion as another about one of its members. It goes on when the first is
@@ -63,6 +65,10 @@ void audits_release(struct run *run);
 /* A generation begins at the run's version: nothing of the one before is compared any more, and
  * what was confirmed from that version on is void. */
 void audits_forget(struct coordinator *coordinator);
+
+/* The coordinator goes on where another one was: of the open steps nobody knows what that one
+ * granted. */
+void audits_adopt(struct run *run);
 
 /* Whether some audit waits for a second worker. */
 bool audits_wait(const struct run *run);

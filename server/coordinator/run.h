@@ -137,6 +137,7 @@ struct audit {
     bool begun;
     bool waits; /* for a second worker */
     bool differs;
+    bool renamed;   /* servers may have its sums under another name, and compare nothing */
     uint32_t apart; /* how far the second is from the first, at least */
     uint64_t step, version;
     struct node node;
@@ -152,6 +153,7 @@ struct audits {
     struct audit *list;    /* by step % steps and slot; NULL: no ticket is audited */
     struct ring *waiting;  /* by itself: a struct run may move */
     struct digest_mac mac; /* chooses */
+    uint64_t adopted_end;  /* tickets of steps before it may be an earlier coordinator's, too */
     uint64_t chosen, agreed, differed, not_compared;
     bool announced, names; /* that was said; whether it was that workers can be named */
 };

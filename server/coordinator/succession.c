@@ -1,6 +1,7 @@
 /* Going on where a dead coordinator left off. */
 #include "server/coordinator/succession.h"
 
+#include "server/coordinator/audits.h"
 #include "server/coordinator/moves.h"
 #include "server/coordinator/owners.h"
 #include "server/coordinator/phase.h"
@@ -334,6 +335,7 @@ static enum err adopt_newest(struct coordinator *coordinator, uint64_t now_ms,
 {
     struct run *run = &coordinator->run;
     take_decision(coordinator, newest);
+    audits_adopt(run);
     check(run->steps.version >= run->cuts.newest.name.version);
     check(run->steps.version <= run->succession.recorded);
     choose_holders(coordinator);

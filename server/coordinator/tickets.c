@@ -304,10 +304,21 @@ static const struct lease *lease_add(struct tickets *tickets, struct lease lease
         tickets->speculative += lease.speculative ? 1 : 0;
         slot->holders++;
         slot->version = lease.version;
+        slot->renamed = slot->renamed || (slot->given && slot->level != lease.node.level);
+        slot->level = (uint8_t)lease.node.level;
         slot->given = true;
     }
     lease.slots = node_slots(lease.node, work->count);
     return leases_add(&tickets->leases, &lease, twin);
+}
+
+bool tickets_renamed(const struct tickets *tickets, const struct lease *lease)
+{
+    const struct work *work = train_of(tickets, lease->step);
+    for (uint32_t i = node_first(lease->node); i < end_of(work, lease->node); i++)
+        if (work->slots[i].renamed)
+            return true;
+    return false;
 }
 
 static bool grant_free(struct tickets *tickets, struct lease lease,

@@ -70,6 +70,8 @@ struct work {
         bool done;
         bool given;     /* granted before, since open */
         uint8_t lapses; /* of its leases, since open */
+        uint8_t level;  /* given: of the newest node that it was given in */
+        bool renamed;   /* it was given in nodes of several levels since open */
         uint32_t holders;
         uint32_t found;   /* tickets_check(): leases that cover it */
         uint64_t version; /* given: to compute on */
@@ -170,6 +172,8 @@ bool tickets_grant_twin(struct tickets *tickets, uint64_t now_ms, uint64_t membe
 uint64_t tickets_overdue_ms(struct tickets *tickets);
 /* The lease of that attempt; NULL: it is over. */
 const struct lease *tickets_find(const struct tickets *tickets, uint64_t attempt);
+/* Whether some slot of the training lease was granted before as a part of another node. */
+bool tickets_renamed(const struct tickets *tickets, const struct lease *lease);
 /* Whom the oldest step, or the validation, waits for: the oldest lease whose node is not done;
  * NULL: nobody has any. */
 const struct lease *tickets_awaited(const struct tickets *tickets);

@@ -85,6 +85,32 @@ TEST_F(a_second_that_comes_after_the_next_commit_is_not_compared, coordinator, .
     assert_int_equal(status(f).audits.not_compared, 1);
 }
 
+/* Servers may have the sum of all four slots from the one that is lost, and compare nothing then that
+ * comes under other names. */
+TEST_F(an_audit_of_slots_that_were_granted_as_another_node_is_not_compared, coordinator, .steps = 9,
+       .audit = 1, .chosen = true)
+{
+    uint64_t lost = join_named(f, "lost");
+    assert_int_equal(ticket_of(f, lost, 1).node.level, 2);
+    coordinator_member_lost(f->coordinator, f->now_ms, lost, "stream broke");
+    look(f);
+    uint64_t a = join_named(f, "a"), b = join_named(f, "b");
+    struct ticket first = ticket_of(f, a, 1), second = ticket_of(f, b, 1);
+    assert_int_equal(first.node.level, 1);
+    assert_true(node_equal(first.node, second.node));
+    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    assert_int_equal(complete(f, b, second, ERR_OK), ERR_OK);
+    steps_to(f, 1);
+    first = ticket_of(f, a, 2), second = ticket_of(f, b, 2);
+    assert_int_equal(complete(f, a, first, ERR_OK), ERR_OK);
+    assert_int_equal(complete(f, b, second, ERR_OK), ERR_OK);
+    steps_to(f, 3);
+    assert_int_equal(status(f).audits.agreed, 0);
+    assert_int_equal(status(f).audits.not_compared, 1);
+    steps_to(f, 4);
+    assert_int_equal(status(f).audits.agreed, 1);
+}
+
 TEST_F(an_audit_of_a_ticket_that_is_done_is_granted_while_the_step_is_open, coordinator, .steps = 9,
        .audit = 1)
 {

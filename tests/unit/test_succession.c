@@ -158,6 +158,30 @@ TEST_F(p8_the_counters_are_those_of_the_decision, succession, .held = 5)
     assert_int_equal(status(&f->c).counters.skips_in_row, 1);
 }
 
+/* Of the open step servers may have sums under names that the coordinator before granted. */
+TEST_F(p7_audits_of_the_step_that_was_open_are_not_compared, succession)
+{
+    f->run.audit = 1;
+    f->run.node_slots = 0;
+    ask_all(f);
+    say_held_all(f, 5);
+    uint64_t a = join_named(&f->c, "a"), b = join_named(&f->c, "b");
+    for (uint64_t number = 5; number < 7; number++) {
+        struct ticket first = ticket_of(&f->c, a, number), second = ticket_of(&f->c, b, number);
+        assert_true(node_equal(first.node, second.node));
+        assert_int_equal(complete(&f->c, a, first, ERR_OK), ERR_OK);
+        assert_int_equal(complete(&f->c, b, second, ERR_OK), ERR_OK);
+        commit_all(&f->c, number - 1);
+        reduce_all(&f->c, number);
+    }
+    commit_all(&f->c, 6);
+    step(&f->c, 7);
+    assert_int_equal(status(&f->c).audits.not_compared, 1);
+    assert_int_equal(status(&f->c).audits.agreed, 0);
+    step(&f->c, 8);
+    assert_int_equal(status(&f->c).audits.agreed, 1);
+}
+
 TEST_F(p8_counters_that_cannot_be_are_not_gone_on_with, succession, .asked = true)
 {
     for (uint32_t i = 0; i < SERVERS; i++) {
