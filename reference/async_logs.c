@@ -118,16 +118,15 @@ static enum err read_log(struct async_logs *logs, const char *file)
     return err == ERR_NOT_FOUND ? ERR_OK : err;
 }
 
-/* Of a server's log: when it began. */
-struct log_name {
-    uint64_t generation, boot;
-    uint32_t server;
+struct log_file {
+    struct order_name name;
     const char *file;
 };
 
 static int by_beginning(const void *left, const void *right)
 {
-    const struct log_name *a = left, *b = right;
+    const struct order_name *a = &((const struct log_file *)left)->name;
+    const struct order_name *b = &((const struct log_file *)right)->name;
     if (a->generation != b->generation)
         return a->generation < b->generation ? -1 : 1;
     if (a->boot != b->boot)
@@ -139,16 +138,15 @@ static enum err read_logs(struct async_logs *logs)
 {
     scoped(file_names_release) struct file_names names = {0};
     TRY(file_list(logs->async->folder, &names, logs->reason));
-    scoped(free_scoped) struct log_name *files = calloc(names.count + 1, sizeof *files);
+    scoped(free_scoped) struct log_file *files = calloc(names.count + 1, sizeof *files);
     size_t count = 0;
     if (files == NULL)
         return no_memory(logs);
     for (size_t i = 0; i < names.count; i++) {
-        struct log_name *log = &files[count];
+        struct log_file *log = &files[count];
         log->file = names.names[i];
-        if (sscanf(log->file, "server-%" SCNu32 "-g%" SCNu64 "-b%" SCNu64 ".log", &log->server,
-                   &log->generation, &log->boot) == 3 &&
-            log->generation <= logs->async->generation)
+        if (order_parse_name(log->file, &log->name) &&
+            log->name.generation <= logs->async->generation)
             count++;
     }
     qsort(files, count, sizeof *files, by_beginning);

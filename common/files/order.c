@@ -5,12 +5,34 @@
 #include "common/scoped.h"
 #include "common/tree.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { HEAD_BYTES = 8, HASH_BYTES = 8, STEP_HEAD_BYTES = 20 };
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are stored as they lie");
 _Static_assert(STEP_HEAD_BYTES + TREE_SLOTS_MAX <= ORDER_PAYLOAD_BYTES_MAX, "a step fits");
+
+void order_name_file(struct order_name name, char ret_file[static ORDER_NAME_BYTES])
+{
+    snprintf(ret_file, ORDER_NAME_BYTES, "server-%" PRIu32 "-g%" PRIu64 "-b%" PRIu64 ".log",
+             name.server, name.generation, name.boot);
+}
+
+bool order_parse_name(const char *file, struct order_name *ret_name)
+{
+    struct order_name name;
+    char again[ORDER_NAME_BYTES];
+    if (sscanf(file, "server-%10" SCNu32 "-g%20" SCNu64 "-b%20" SCNu64 ".log", &name.server,
+               &name.generation, &name.boot) != 3)
+        return false;
+    order_name_file(name, again);
+    if (strcmp(again, file) != 0)
+        return false;
+    *ret_name = name;
+    return true;
+}
 
 /* Appends one record to `buf`. */
 static enum err append(struct buf *buf, const struct order_record *record)

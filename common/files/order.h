@@ -5,7 +5,9 @@
  *     RUN/order/coordinator.log    written by the coordinator's server
  *     RUN/order/server-K-gG-bB.log async: by server K, a file for each of its starts (boot B) and
  *                                  generations G; not synced: a machine that goes down may lose its
- *                                  end, and then the run cannot be repeated
+ *                                  end, and then the run cannot be repeated. A server that lost its
+ *                                  own folder begins its boots anew: a name takes the next number
+ *                                  above those that are there, so the numbers rise as files begin
  *
  * A log is records one after another, little-endian: payload bytes (4), kind (4), payload, xxHash
  * of all before (8). A record that the end of the file cuts short was being written when its writer
@@ -21,12 +23,23 @@
 #include "common/buf.h"
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ORDER_FOLDER "order" /* in the run's directory */
 #define ORDER_COORDINATOR "coordinator.log"
 
-enum { ORDER_PAYLOAD_BYTES_MAX = 1 << 20 };
+enum { ORDER_PAYLOAD_BYTES_MAX = 1 << 20, ORDER_NAME_BYTES = 96 };
+
+/* Of a server's log. */
+struct order_name {
+    uint64_t generation, boot;
+    uint32_t server;
+};
+
+void order_name_file(struct order_name name, char ret_file[static ORDER_NAME_BYTES]);
+/* False: it is no server's log. */
+bool order_parse_name(const char *file, struct order_name *ret_name);
 
 enum order_kind { ORDER_STEP = 1, ORDER_BEGIN, ORDER_PULL, ORDER_TAKE };
 

@@ -8,7 +8,6 @@
 #include "common/time.h"
 #include "server/disk/journal.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 enum {
@@ -234,19 +233,40 @@ static void handle_order(struct order_writer *writer, struct written *take_writt
 
 /* ---- runs and cuts ---- */
 
-static void open_order(struct order_writer *writer)
+/* P3: a start that has lost the numbers of the starts before is named behind them all the same:
+ * readers take the files in the order of their names. */
+static enum err name_order(const char *folder, struct order_name *name, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names files = {0};
+    TRY(file_list(folder, &files, reason));
+    for (size_t i = 0; i < files.count; i++) {
+        struct order_name other;
+        if (order_parse_name(files.names[i], &other) && other.server == name->server &&
+            other.generation == name->generation && other.boot >= name->boot)
+            name->boot = other.boot + 1;
+    }
+    return ERR_OK;
+}
+
+static enum err open_order_locked(struct order_writer *writer, struct reason *reason)
 {
     const struct prepared *run = writer->run;
-    char folder[PATH_BYTES], path[PATH_BYTES + 128];
-    struct reason reason = {{0}};
+    struct order_name name = {run->generation, writer->config.boot, run->server};
+    char folder[PATH_BYTES], file[ORDER_NAME_BYTES], path[PATH_BYTES + ORDER_NAME_BYTES];
     snprintf(folder, sizeof folder, "%.4000s/../" ORDER_FOLDER, run->checkpoint_dir);
-    snprintf(path, sizeof path, "%s/server-%" PRIu32 "-g%" PRIu64 "-b%" PRIu64 ".log", folder,
-             run->server, run->generation, writer->config.boot);
+    TRY(file_make_dirs(folder, 0755, reason));
+    TRY(name_order(folder, &name, reason));
+    order_name_file(name, file);
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    return file_log_open(writer->config.ops, path, &writer->order, reason);
+}
+
+static void open_order(struct order_writer *writer)
+{
+    struct reason reason = {{0}};
     thread_lock(&writer->order_mutex);
-    writer->order_generation = run->generation;
-    enum err err = file_make_dirs(folder, 0755, &reason);
-    if (err == ERR_OK)
-        err = file_log_open(writer->config.ops, path, &writer->order, &reason);
+    writer->order_generation = writer->run->generation;
+    enum err err = open_order_locked(writer, &reason);
     if (err != ERR_OK)
         say_gap_locked(writer, err, &reason);
     thread_unlock(&writer->order_mutex);

@@ -290,6 +290,23 @@ TEST_F(another_run_of_the_same_generation_has_files_of_its_own, writer)
     assert_int_equal(atomic_load(&f->disk.failed), 0);
 }
 
+/* A server that lost its folder lost its boots as well: the next one may be lower. */
+TEST_F(an_order_log_stands_behind_those_of_earlier_boots, writer)
+{
+    const char *order = folder_path(&f->folder, "run/" ORDER_FOLDER);
+    assert_int_equal(file_make_dirs(order, 0755, NULL), ERR_OK);
+    folder_write(&f->folder, "run/order/server-0-g1-b7.log", "", 0);
+    folder_write(&f->folder, "run/order/server-0-g2-b20.log", "", 0);
+    folder_write(&f->folder, "run/order/server-1-g1-b30.log", "", 0);
+    folder_write(&f->folder, "run/order/server-0-g1-b40.log.tmp", "", 0);
+    prepare(f, 1);
+    order_writer_wait(f->writer, 1);
+    end(f);
+    assert_int_equal(files_of(order), 5);
+    const char *log = folder_path(&f->folder, "run/order/server-0-g1-b8.log");
+    assert_int_equal(file_stat(log, &(struct file_info){0}, NULL), ERR_OK);
+}
+
 TEST_F(what_is_written_when_a_generation_has_begun_is_all_of_the_one_before, writer)
 {
     prepare(f, 1);
