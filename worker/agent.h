@@ -22,8 +22,9 @@
  * `async`: pulls ask for the newest versions, of every chunk anew, and each chunk once an attempt,
  * so that the servers' logs have the versions that an attempt was computed on. Pushes wait for the
  * compute's end, because its scale is known then: whole chunks, with the version that each was
- * pulled at and the boot of its server (P12). A server that comes back with another boot, or whose
- * stream breaks with a pull unanswered, ends the attempt: the ticket is dropped and granted again.
+ * pulled at and the boot of its server (P12). A server that comes back with another boot, whose stream
+ * breaks with a pull unanswered, or that refuses a pull, ends the attempt: the ticket is dropped
+ * and granted again.
  *
  * Places: in a mesh of several places a ticket comes with a place of it. Then LEASE, COMPUTE, and
  * weights when agent_placed() says that the place's executor is there. Pulled are the units of the

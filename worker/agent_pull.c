@@ -274,6 +274,9 @@ struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t n
     if (slot->flow != NULL && agent_backoff_helps(refusal->code)) {
         answer.map_is_doubted = agent_map_is_doubted_by(refusal->code);
         agent_pull_retry(traffic, slot);
+        /* Async: another thread of the server may have written down what it gives the attempt, and
+         * its weights may come behind the refusal. A second pull might bring another version. */
+        answer.end = traffic->config->async ? ERR_STALE : ERR_OK;
         server->retry_at = now_ms + agent_backoff_ms(traffic->jitter, server->failures++);
         return answer;
     }

@@ -164,12 +164,29 @@ TEST_F(p12_a_new_boot_ends_the_attempt_that_pulled_from_the_old, agent, .async =
 TEST_F(async_an_attempt_asks_each_chunk_once, agent, .async = true, .begin = GRANTED)
 {
     struct agent_effect pull = *seen(f, AGENT_PULL, 0);
-    refused(f, &pull, ERR_NO_RUN); /* nothing was given */
-    wait(f, BACKOFF_MS);
-    pull = *seen(f, AGENT_PULL, 0);
     agent_stream_lost(f->agent, f->now_ms, pull.server, ERR_UNREACHABLE);
     look(f);
     expect_dropped(f, ERR_STALE);
+}
+
+/* One thread of the server was full; another one has written down what it gave the attempt. */
+TEST_F(async_a_refused_pull_is_asked_again_by_another_attempt, agent, .async = true,
+       .begin = GRANTED)
+{
+    struct agent_effect pull = *seen(f, AGENT_PULL, 0);
+    uint32_t server = pull.server;
+    refused(f, &pull, ERR_BUSY);
+    expect_dropped(f, ERR_STALE);
+    struct agent_effect acquire = *seen(f, AGENT_ACQUIRE, 0);
+    assert_false(newest(f, &pull)); /* what the other thread gave came behind */
+    computed(f, ERR_CANCELLED);
+    struct ticket ticket = ticket_of(1, 0);
+    ticket.attempt = 10;
+    granted(f, acquire.acquire.sequence, ticket);
+    assert_int_equal(count(f, AGENT_PULL), SERVERS - 1); /* that server is given time */
+    wait(f, BACKOFF_MS);
+    assert_int_equal(seen(f, AGENT_PULL, 0)->server, server);
+    assert_int_equal(seen(f, AGENT_PULL, 0)->pull.attempt, 10);
 }
 
 TEST_F(async_weights_without_versions_are_not_wanted, agent, .async = true, .begin = GRANTED)
