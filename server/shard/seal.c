@@ -97,6 +97,12 @@ static bool sum_squares(const struct seal *seal, double *ret_sum)
            __builtin_isfinite(seal->sample_count) && seal->sample_count > 0;
 }
 
+/* Which NaN a sum of several is depends on the order of arrival: all count as one. */
+static double one_nan(double value)
+{
+    return __builtin_isnan(value) ? __builtin_nan("") : value;
+}
+
 /* A digest over all chunks' digests, in order, and the loss. */
 static uint64_t digest_of(const struct seal *seal)
 {
@@ -106,11 +112,11 @@ static uint64_t digest_of(const struct seal *seal)
     } link = {0};
     const struct {
         double loss_sum, sample_count, correct_count;
-    } loss = {seal->loss_sum, seal->sample_count, seal->correct_count};
+    } loss = {one_nan(seal->loss_sum), one_nan(seal->sample_count), one_nan(seal->correct_count)};
     for (uint32_t i = 0; i < seal->chunk_count; i++) {
         link.chunk = seal->chunks[i].chunk;
         link.finite = seal->chunks[i].finite;
-        link.sumsq = seal->chunks[i].sumsq;
+        link.sumsq = one_nan(seal->chunks[i].sumsq);
         link.before = digest_fast64((struct slice){(const uint8_t *)&link, sizeof link});
     }
     return link.before ^ digest_fast64((struct slice){(const uint8_t *)&loss, sizeof loss});

@@ -193,6 +193,35 @@ TEST_F(a_step_that_is_not_finite_is_skipped_and_counted, seal)
     }
 }
 
+static double nan_of(uint64_t bits)
+{
+    double nan;
+    memcpy(&nan, &bits, sizeof nan);
+    assert_true(isnan(nan));
+    return nan;
+}
+
+/* Of two that are added the first one's bits remain, and which is first depends on their arrival. */
+TEST_F(every_nan_has_the_same_digest, seal)
+{
+    const uint64_t bits[] = {0x7ff8000000000000, 0xfff8000000000000, 0x7fffffffe0000000};
+    uint64_t digests[3];
+    for (int k = 0; k < 3; k++) {
+        seal_restart(&f->seal);
+        fill(&f->seal, threes);
+        f->seal.chunks[1].finite = false;
+        f->seal.chunks[1].sumsq = f->seal.loss_sum = f->seal.correct_count = nan_of(bits[k]);
+        f->counters.skips_in_row = 0;
+        assert_int_equal(decide_seal(f), ERR_OK);
+        digests[k] = f->metrics.digest;
+    }
+    assert_int_equal(digests[0], digests[1]);
+    assert_int_equal(digests[0], digests[2]);
+    f->seal.chunks[1].sumsq = INFINITY; /* other gradients */
+    assert_int_equal(decide_seal(f), ERR_OK);
+    assert_int_not_equal(f->metrics.digest, digests[0]);
+}
+
 TEST_F(a_loss_that_is_not_finite_skips_too, seal)
 {
     fill(&f->seal, threes);
