@@ -184,7 +184,7 @@ facts() {
         $(python3 -c 'import nvidia; print(*(path + "/*/lib" for path in nvidia.__path__))' 2>/dev/null); do
         ls -l "$folder"/libcublasLt.so* "$folder"/libcupti.so* 2>/dev/null
     done
-    echo "# LD_LIBRARY_PATH $LD_LIBRARY_PATH"
+    echo "# LD_LIBRARY_PATH ${LD_LIBRARY_PATH:-}"
     ldd lib/libroost-cuda.so 2>&1
     for tool in nvcc ncu compute-sanitizer; do
         echo "# $tool: $(PATH=$PATH:/usr/local/cuda/bin $tool --version 2>&1 | tr '\n' ' ')"
