@@ -8,24 +8,31 @@
 
 static const char variable[] = "CUDA_VISIBLE_DEVICES";
 
+/* The driver reads a list up to the first entry that names no GPU: -1, or nothing. */
+static bool names_gpu(const char *entry)
+{
+    return entry[0] != 0 && entry[0] != ',' && entry[0] != '-';
+}
+
 /* The entry of that number; NULL: the list has fewer. */
 static const char *entry_of(const char *list, uint32_t number)
 {
-    while (list != NULL && number-- > 0) {
-        list = strchr(list, ',');
-        list = list != NULL ? list + 1 : NULL;
+    while (names_gpu(list)) {
+        if (number-- == 0)
+            return list;
+        list += strcspn(list, ",");
+        list += *list == ',';
     }
-    return list;
+    return NULL;
 }
 
 bool devices_choose(const char *visible, uint32_t count, uint32_t wanted, char *ret_name,
                     size_t ret_bytes)
 {
     int bytes = 0;
-    bool listed = visible[0] != 0;
-    for (count = listed ? 0 : count; listed && entry_of(visible, count) != NULL;)
+    for (count = visible != NULL ? 0 : count; visible != NULL && entry_of(visible, count) != NULL;)
         count++;
-    if (count > 0 && listed) {
+    if (count > 0 && visible != NULL) {
         const char *entry = entry_of(visible, wanted % count);
         bytes = snprintf(ret_name, ret_bytes, "%.*s", (int)strcspn(entry, ","), entry);
     } else if (count > 0) {
@@ -59,7 +66,7 @@ void devices_take(struct devices_range wanted)
     char names[1024];
     scoped(file_names_release) struct file_names files = {0};
     ignore(file_glob("/dev/nvidia[0-9]*", &files, NULL)); /* none: there is no GPU */
-    if (devices_list(options_environment(variable, ""), (uint32_t)files.count, wanted, names,
+    if (devices_list(options_environment(variable, NULL), (uint32_t)files.count, wanted, names,
                      sizeof names))
         check(setenv(variable, names, 1) == 0);
 }

@@ -9,9 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* `visible` is that variable, a list with commas, or "": then the machine's GPUs are numbered from
- * 0 to `count` - 1. More workers than GPUs share them in turn: the name of number `wanted`, counted
- * round the list, in *ret_name. False: no GPU is known, or the name has no room. */
+/* `visible` is that variable, a list with commas, which ends before an entry that names no GPU ("-1"
+ * or ""); NULL, it is not set: then the machine's GPUs are numbered from 0 to `count` - 1. More
+ * workers than GPUs share them in turn: the name of number `wanted`, counted round the list, in
+ * *ret_name. False: no GPU is known or shown, or the name has no room. */
 bool devices_choose(const char *visible, uint32_t count, uint32_t wanted, char *ret_name,
                     size_t ret_bytes) MUST_USE;
 
@@ -23,7 +24,7 @@ bool devices_list(const char *visible, uint32_t there, struct devices_range want
                   size_t ret_bytes) MUST_USE;
 
 /* This process sees those GPUs alone from now on. By main, before the backend is loaded. Where no
- * GPU is known it does nothing: loading the backend reports it. */
+ * GPU is known or shown it does nothing: loading the backend reports it. */
 void devices_take(struct devices_range wanted);
 
 #endif
