@@ -308,6 +308,13 @@ enum err executor_encoded(const struct executor *e)
     return e->k->out->synchronize(e->k->out) == NULL ? ERR_OK : ERR_IO;
 }
 
+const char *executor_encode_failure(const struct executor *e)
+{
+    executor_use(e);
+    const char *failure = e->k->out->synchronize(e->k->out);
+    return failure != NULL ? failure : "";
+}
+
 const char *executor_failure(const struct executor *e)
 {
     return e->failure;

@@ -108,6 +108,8 @@ bool executor_lend(const struct executor *executor, uint32_t chunk, uint32_t par
 /* Waits for what was encoded. ERR_IO: the device has failed, and it must not be sent;
  * executor_run() ends with the same error. */
 enum err executor_encoded(const struct executor *executor) MUST_USE;
+/* What the device reported then; "" when it has not failed. By whoever may encode. */
+const char *executor_encode_failure(const struct executor *executor);
 
 /* The whole parameter's storage, for tests, sampling and loading without a server. Of a gradient
  * that is freed: the next unit's. Of one that is kept by rows (few_rows.h): a copy. */

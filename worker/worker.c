@@ -400,8 +400,15 @@ static void on_pushed(struct worker *worker, const struct worker_event *event)
 {
     if (event->err == ERR_OK && event->lane == 0)
         push_cost_push(&worker->push_cost, event->pushed.given_ms, event->pushed.bytes);
-    if (from_server(worker, event))
-        sent_or_lost(worker, event->server, event->err);
+    if (!from_server(worker, event))
+        return;
+    sent_or_lost(worker, event->server, event->err);
+    /* A device that failed once gives no gradient over the next stream either. */
+    if (event->err == ERR_IO) {
+        reason_set(&worker->failure, event->err, "%s",
+                   event->pushed.why != NULL ? event->pushed.why : "");
+        agent_stream_lost(worker->agent, worker_now_ms(), event->server, event->err);
+    }
 }
 
 static void on_event(struct worker *worker, const struct worker_event *event)
@@ -531,16 +538,25 @@ static enum err attach(struct worker *worker)
     return ERR_OK;
 }
 
+/* NULL: no memory. */
+static char *why_not_encoded(struct worker *worker, const struct executor *executor)
+{
+    encoder_lock(worker->encoder);
+    char *why = strdup(executor_encode_failure(executor));
+    encoder_unlock(worker->encoder);
+    return why;
+}
+
 /* The encoder's thread. */
 static void pushed(void *context, const struct encoder_job *job, enum err err, size_t bytes)
 {
-    worker_post(context,
-                &(struct worker_event){.kind = EVENT_PUSHED,
-                                       .err = err,
-                                       .origin = job->number,
-                                       .server = job->server,
-                                       .lane = job->lane,
-                                       .pushed = {.bytes = bytes, .given_ms = job->given_ms}});
+    char *why = err == ERR_IO ? why_not_encoded(context, job->source.executor) : NULL;
+    worker_post(context, &(struct worker_event){.kind = EVENT_PUSHED,
+                                                .err = err,
+                                                .origin = job->number,
+                                                .server = job->server,
+                                                .lane = job->lane,
+                                                .pushed = {bytes, job->given_ms, why}});
 }
 
 static enum err start_encoder(struct worker *worker)

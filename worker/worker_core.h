@@ -64,6 +64,7 @@ struct worker_event {
         struct {
             size_t bytes;      /* of the payload */
             uint64_t given_ms; /* when it was given to the encoder */
+            char *why;         /* what a device that failed reports; owned, may be NULL */
         } pushed;
         struct {
             uint64_t attempt, member;
@@ -184,6 +185,8 @@ static inline void worker_event_release(const struct worker_event *event)
         rpc_message_unref(event->message);
     if (event->kind == EVENT_STREAM_CLOSED || event->kind == EVENT_MEMBER_CLOSED)
         free(event->why);
+    if (event->kind == EVENT_PUSHED)
+        free(event->pushed.why);
     if (event->kind == EVENT_UNHEARD)
         free(event->unheard.request.data);
     if (event->kind == EVENT_ACQUIRED || event->kind == EVENT_MAPPED) {
