@@ -6,6 +6,8 @@
 #include "worker/few_rows.h"
 #include "worker/model/unit.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static void size_unit(const struct plan *plan, uint32_t unit, struct unit_sizes *ret_sizes)
@@ -166,7 +168,24 @@ static enum err time_unit(const struct plan *plan, const struct measured *measur
     return ERR_OK;
 }
 
-enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs)
+static enum err no_room(const struct plan *plan, uint32_t unit, uint64_t bytes,
+                        struct reason *reason)
+{
+    struct kernels_memory device = {0};
+    struct reason there = {.text = ""};
+    plan->kernels->memory(plan->kernels, &device);
+    if (device.total > 0)
+        snprintf(there.text, sizeof there.text,
+                 ", and the device has %" PRIu64 " of %" PRIu64 " free", device.free, device.total);
+    return reason_set(reason, ERR_NOMEM,
+                      "out of memory: to measure unit %u takes %" PRIu64
+                      " bytes%.100s; a smaller train.microbatch or --uniform (which measures "
+                      "nothing) would do",
+                      unit, bytes, there.text);
+}
+
+enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs,
+                      struct reason *reason)
 {
     const struct kernels *k = plan->kernels;
     for (uint32_t unit = 0; unit < plan->model->units_count; unit++) {
@@ -177,7 +196,7 @@ enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs)
         uint64_t bytes = carve.bytes;
         void *memory = k->alloc(k, bytes);
         if (memory == NULL)
-            return ERR_NOMEM;
+            return no_room(plan, unit, bytes, reason);
         k->zero(k, memory, bytes);
         carve = (struct carve){.base = memory};
         place_arrays(plan, unit, &carve, &measured);

@@ -23,8 +23,9 @@ void plan_sizes(const struct plan *plan, struct program_sizes *ret_sizes);
 enum err plan_uniform(const struct program *program, struct simulate_cost *ret_costs) MUST_USE;
 
 /* Nanoseconds, measured here, what members exchange not among them: the fastest of a few. I and W are taken to be half of B each.
- * (units). ERR_NOMEM; ERR_IO: the device failed. */
-enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs) MUST_USE;
+ * (units). ERR_NOMEM: the device has no room; ERR_IO: it failed. */
+enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs,
+                      struct reason *reason) MUST_USE;
 
 /* Bytes of a place, or of the member that has the plan's model: those of a place take the same memory. */
 struct plan_bytes {

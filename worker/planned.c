@@ -224,7 +224,8 @@ static enum err plan_members(struct planned *planned)
     return ERR_OK;
 }
 
-static enum err walk(const struct planned_options *options, struct planned *planned)
+static enum err walk(const struct planned_options *options, struct planned *planned,
+                     struct reason *reason)
 {
     uint32_t units = planned->model.units_count;
     scoped(free_scoped) struct simulate_cost *costs = calloc(units, sizeof *costs);
@@ -240,7 +241,7 @@ static enum err walk(const struct planned_options *options, struct planned *plan
     if (options->uniform)
         TRY(plan_uniform(&planned->program, costs));
     else
-        TRY(plan_measure(&planned->plan, costs));
+        TRY(plan_measure(&planned->plan, costs, reason));
     TRY(simulate_program(&planned->program, &clock, &planned->result));
     planned->mesh.places = planned->program.places_count;
     if (spec_place_leases(&planned->spec) > 1 && planned->program.places_count > 1)
@@ -287,7 +288,7 @@ enum err planned_make(const struct planned_options *options, struct planned *pla
     TRY(open_kernels(options, planned, reason));
     TRY(share_model(planned));
     planned->plan = (struct plan){planned->kernels, &planned->shares[0], &planned->spec.train};
-    return walk(options, planned);
+    return walk(options, planned, reason);
 }
 
 double planned_in_words(const struct planned_options *options, double ticks)

@@ -39,7 +39,7 @@ static void needs_what_an_executor_takes(struct executor_fixture *f, uint32_t sl
     assert_true(f->model.units_count <= UNITS_MAX);
     one_place(f, slots, &program);
     plan_sizes(&plan, sizes);
-    assert_int_equal(plan_measure(&plan, costs), ERR_OK);
+    assert_int_equal(plan_measure(&plan, costs, NULL), ERR_OK);
     assert_int_equal(simulate_program(&program, &options, &result), ERR_OK);
     assert_true(result.time > 0);
     assert_int_equal(plan_place(&plan, &program, &result, 0, &bytes), ERR_OK);
@@ -53,6 +53,34 @@ static void needs_what_an_executor_takes(struct executor_fixture *f, uint32_t sl
     }
     assert_int_equal(bytes.host, 0);
     assert_int_equal(bytes.pulled, 4 * f->model.weights);
+}
+
+static void *no_room(const struct kernels *k, size_t bytes)
+{
+    (void)k, (void)bytes;
+    return NULL;
+}
+
+static void full(const struct kernels *k, struct kernels_memory *ret_memory)
+{
+    (void)k;
+    *ret_memory = (struct kernels_memory){.total = 5000, .free = 300, .reserved = 200};
+}
+
+TEST_F(a_unit_that_has_no_room_says_what_it_needs_and_what_helps, executor,
+       .settings = fixture_mlp())
+{
+    struct simulate_cost costs[UNITS_MAX];
+    struct kernels small = *f->k;
+    struct reason reason = {.text = ""};
+    const struct plan plan = {&small, &f->model, &f->train};
+    small.alloc = no_room;
+    assert_int_equal(plan_measure(&plan, costs, &reason), ERR_NOMEM);
+    assert_non_null(strstr(reason.text, "out of memory: to measure unit 0 takes "));
+    assert_non_null(strstr(reason.text, " bytes; a smaller train.microbatch or --uniform"));
+    small.memory = full;
+    assert_int_equal(plan_measure(&plan, costs, &reason), ERR_NOMEM);
+    assert_non_null(strstr(reason.text, " bytes, and the device has 300 of 5000 free; a smaller"));
 }
 
 static struct spec_model many_words(void)
