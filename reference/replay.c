@@ -219,7 +219,10 @@ static void print_text(const struct result *result, const struct checkpoint *che
     printf("%s  %" PRIu64 " step%s repeated\n%s  %s\n", digest_to_hex(&result->repeated).text,
            result->steps, plural(result->steps), digest_to_hex(&result->stored).text,
            checkpoint_path(checkpoint));
-    fprintf(stderr, "roost replay: %s\n", same(result) ? "equal" : "the bytes differ");
+    fprintf(stderr, "roost replay: %s\n",
+            same(result) ? "equal"
+                         : "the bytes differ (a run that was resumed with settings that change its "
+                           "bits cannot be repeated)");
 }
 
 static enum err run(const struct replay_arguments *arguments, struct result *result,
@@ -247,7 +250,8 @@ int main(int argc, char **argv)
         "Repeats a run up to the newest checkpoint in its directory, or to one checkpoint, in one "
         "process: from the spec, the data, and for ssp and async what the run's order logs say. "
         "Prints the digest it ends in and the checkpoint's; exit code 1: they differ. A run that "
-        "began with `roost restore` cannot be repeated: its first weights are not in the spec.",
+        "began with `roost restore` cannot be repeated: its first weights are not in the spec. Nor "
+        "can one that was resumed with settings that change its bits: the spec has the last ones.",
         NULL,
         NULL,
         NULL};
