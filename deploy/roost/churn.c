@@ -11,6 +11,15 @@ enum { NODE_BYTES = 64, TIME_MS_MAX_DAYS = 3660 };
 
 static const uint64_t time_ms_max = (uint64_t)TIME_MS_MAX_DAYS * 86400 * 1000;
 
+/* ---- both ---- */
+
+static void note_change(struct churn *churn, uint32_t worker, bool comes)
+{
+    churn->up[worker] = comes;
+    churn->up_count = comes ? churn->up_count + 1 : churn->up_count - 1;
+    churn->up_most = churn->up_count > churn->up_most ? churn->up_count : churn->up_most;
+}
+
 /* ---- at a rate ---- */
 
 /* Sets the moment of the next event: gaps of a Poisson process are exponential. */
@@ -25,7 +34,7 @@ struct churn churn_at_rate(const struct churn_rate *settings)
     check(settings->rate > 0 && settings->workers > 0 && settings->workers <= CHURN_PROCESSES_MAX);
     for (uint32_t i = 0; i < settings->workers; i++)
         churn.up[i] = true;
-    churn.up_count = settings->workers;
+    churn.up_count = churn.up_most = settings->workers;
     draw_time(&churn);
     return churn;
 }
@@ -42,8 +51,7 @@ static bool draw_event(struct churn *churn, struct churn_event *ret_event)
         return true;
     if (churn->up[one] && churn->up_count == 1)
         return false;
-    churn->up[one] = !churn->up[one];
-    churn->up_count = churn->up[one] ? churn->up_count + 1 : churn->up_count - 1;
+    note_change(churn, one, !churn->up[one]);
     ret_event->kind = churn->up[one] ? CHURN_WORKER_COMES : CHURN_WORKER_GOES;
     ret_event->number = one;
     return true;
@@ -140,7 +148,7 @@ static enum err take_line(struct trace_reader *reader, char *line, size_t number
     if (reader->churn->up[node] == row.comes)
         return reason_set(reason, ERR_INVALID, "%s:%zu: node %s is %s", reader->name, number,
                           row.node, row.comes ? "there already" : "not there");
-    reader->churn->up[node] = row.comes;
+    note_change(reader->churn, node, row.comes);
     reader->at_ms = row.at_ms;
     return put_event(reader, &row, node);
 }
@@ -185,7 +193,7 @@ void churn_release(struct churn *churn)
     *churn = (struct churn){0};
 }
 
-/* ---- both ---- */
+/* ---- what is due ---- */
 
 bool churn_next(struct churn *churn, uint64_t now_ms, struct churn_event *ret_event)
 {

@@ -39,13 +39,15 @@ struct churn {
     /* at a rate */
     struct churn_rate settings;
     struct rand_state rand;
-    bool up[CHURN_PROCESSES_MAX];
-    uint32_t up_count;
     double drawn_ms; /* of the newest draw */
     /* a trace */
     struct churn_event *events; /* NULL: at a rate */
     size_t event_count, event_next;
     uint32_t node_count;
+    /* both: workers */
+    bool up[CHURN_PROCESSES_MAX];
+    uint32_t up_count;
+    uint32_t up_most; /* of up_count, at any time */
 };
 
 struct churn churn_at_rate(const struct churn_rate *settings);

@@ -70,7 +70,7 @@ struct up {
     const struct up_options *options;
     const struct watch_signals *signals;
     struct launch launch;
-    uint32_t workers;
+    uint32_t workers; /* that are there at once, at most */
     char directory[512];
     char address[64]; /* of the coordinator */
     uint32_t port;    /* where to look for the next free one: another place in every `up` */
@@ -716,7 +716,9 @@ static enum err read_wishes(struct up *up, struct reason *reason)
     up->workers = workers_of(options, &up->launch.spec.mesh);
     if (!churn_is_wanted(&options->churn))
         return ERR_OK;
-    return churn_open(&options->churn, up->workers, options->servers, &up->churn, reason);
+    TRY(churn_open(&options->churn, up->workers, options->servers, &up->churn, reason));
+    up->workers = up->churn.up_most;
+    return ERR_OK;
 }
 
 /* Of a run that was stopped: whoever goes on with its weights must not take them for done. */

@@ -97,6 +97,18 @@ TEST(a_trace_is_followed_at_its_speed)
     churn_release(&churn);
 }
 
+TEST(a_trace_says_how_many_are_there_at_once)
+{
+    struct churn churn;
+    assert_int_equal(trace("0,add,a\n0,add,b\n1,remove,a\n2,add,c\n3,add,a\n4,remove,b\n5,add,d\n"
+                           "6,remove,a\n7,remove,c",
+                           1, &churn, NULL),
+                     ERR_OK);
+    assert_int_equal(churn.node_count, 4);
+    assert_int_equal(churn.up_most, 3);
+    churn_release(&churn);
+}
+
 TEST(a_bad_line_is_named)
 {
     static const struct {
