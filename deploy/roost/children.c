@@ -126,6 +126,12 @@ static void child_release(struct child *child)
 
 /* ---- all of them ---- */
 
+void children_init(struct children *children)
+{
+    *children = (struct children){0};
+    signal(SIGCHLD, SIG_DFL);
+}
+
 enum err children_start(struct children *children, const char *name, const char *log_path,
                         const char *const *arguments, bool restart, struct reason *reason)
 {

@@ -34,6 +34,9 @@ struct children {
 enum err children_program(const char *name, char *ret_path, size_t ret_bytes,
                           struct reason *reason) MUST_USE;
 
+/* Before the first child: whoever started us may have left us SIGCHLD ignored, and then nobody can
+ * wait for a child's end. */
+void children_init(struct children *children);
 /* Adds and starts a child; `arguments` ends with NULL and is copied. It gets SIGKILL when this
  * process ends. ERR_IO with a reason. */
 enum err children_start(struct children *children, const char *name, const char *log_path,

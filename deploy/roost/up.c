@@ -751,6 +751,7 @@ static enum err up_run(const struct up_options *options, int *ret_stopped, struc
     if (up == NULL)
         return ERR_NOMEM;
     up->options = options;
+    children_init(&up->children);
     enum err err = watch_signals_start("interrupted before the run was started", &signals);
     if (err != ERR_OK) {
         free(up);
