@@ -103,9 +103,10 @@ enum err step_log_read(const char *path, const struct step_log_reader *reader, b
 /* The number of a row's step, or of its validation's version; false: it is neither. Pure. */
 bool step_log_row_number(struct slice row, bool *ret_step, uint64_t *ret_number);
 /* Where the time of the steps from `first_step` on went. By footers; rows are read of what is not
- * closed, of the segment in which a later `first_step` is, and where a footer lacks the times. */
+ * closed, of the segment in which a later `first_step` is, and where a footer lacks the times.
+ * *ret_reached: the step up to which all of them have rows. */
 enum err step_log_times(const char *directory, uint64_t first_step, struct step_times *ret_times,
-                        struct reason *reason) MUST_USE;
+                        uint64_t *ret_reached, struct reason *reason) MUST_USE;
 /* The SHA-256 of a closed segment's rows. */
 enum err step_log_digest(const char *path, const struct step_log_footer *footer,
                          struct digest *ret_digest, struct reason *reason) MUST_USE;

@@ -263,7 +263,8 @@ enum err step_log_read(const char *path, const struct step_log_reader *reader, b
 struct timed {
     struct step_times times;
     uint64_t first_step;
-    bool begun; /* what follows is whole, and follows what was timed */
+    uint64_t reached; /* all steps from the first one to this have rows */
+    bool begun;       /* what follows is whole, and follows what was timed */
 };
 
 static enum err take_times(void *context, const char *path, uint64_t line, struct slice text,
@@ -277,7 +278,15 @@ static enum err take_times(void *context, const char *path, uint64_t line, struc
         return ERR_OK;
     TRY(ledger_parse(path, line, text, &row, &is_step, reason));
     step_times_add(&timed->times, &row, is_step);
+    if (is_step && row.step == timed->reached)
+        timed->reached++;
     return ERR_OK;
+}
+
+/* Of a closed segment. */
+static uint64_t first_step_of(const char *path)
+{
+    return strtoull(strrchr(path, '/') + 1, NULL, 10);
 }
 
 static enum err time_segment(const char *path, struct timed *timed, struct reason *reason)
@@ -286,26 +295,31 @@ static enum err time_segment(const char *path, struct timed *timed, struct reaso
     struct step_log_footer footer = {0};
     bool torn;
     TRY(step_log_read_footer(path, &footer, reason));
-    uint64_t end = footer.state.sums.last.step + 1;
+    const uint64_t end = footer.state.sums.last.step + 1;
+    const uint64_t whole_from = footer.state.sums.whole_from;
     ledger_release(&footer.state.sums);
     if (end <= timed->first_step)
         return ERR_OK;
     /* Before the first step, rows are not counted, and neither is the time since the last of them.
      */
-    if (footer.has_times && timed->begun)
+    if (footer.has_times && timed->begun) {
         step_times_join(&timed->times, &footer.state.times);
-    else
+        if (first_step_of(path) <= timed->reached && whole_from <= timed->reached)
+            timed->reached = end;
+    } else {
         TRY(step_log_read(path, &reader, &torn, reason));
+    }
     timed->begun = true;
     timed->first_step = end; /* steps.jsonl may have them as well */
     return ERR_OK;
 }
 
 enum err step_log_times(const char *directory, uint64_t first_step, struct step_times *ret_times,
-                        struct reason *reason)
+                        uint64_t *ret_reached, struct reason *reason)
 {
     scoped(file_names_release) struct file_names segments = {0};
-    struct timed timed = {.first_step = first_step, .begun = first_step == 0};
+    struct timed timed = {
+        .first_step = first_step, .reached = first_step, .begun = first_step == 0};
     const struct step_log_reader reader = {take_times, &timed};
     char path[STEP_LOG_PATH_BYTES];
     bool torn;
@@ -319,6 +333,7 @@ enum err step_log_times(const char *directory, uint64_t first_step, struct step_
     if (err != ERR_OK && err != ERR_NOT_FOUND) /* a run that never stepped may have none */
         return err;
     *ret_times = timed.times;
+    *ret_reached = timed.reached;
     return ERR_OK;
 }
 

@@ -1,5 +1,7 @@
 #include "deploy/roost/effort.h"
 
+#include <math.h>
+
 /* ---- counters ---- */
 
 static void count(struct effort_counter *counter, uint64_t value)
@@ -33,6 +35,12 @@ static double less(uint64_t whole, uint64_t part)
     return whole > part ? (double)(whole - part) : 0;
 }
 
+/* What hangs on the time of the steps that stayed. */
+static double by_kept(const struct effort *effort, double share)
+{
+    return effort->has_kept ? share : (double)NAN;
+}
+
 struct effort_shares effort_shares(const struct effort *effort)
 {
     uint64_t member_ms = effort_total(&effort->member_ms);
@@ -43,10 +51,11 @@ struct effort_shares effort_shares(const struct effort *effort)
     if (effort->up_ms == 0)
         return (struct effort_shares){0};
     return (struct effort_shares){
-        .goodput = (double)effort->kept.slot_ms / up_ms,
+        .goodput = by_kept(effort, (double)effort->kept.slot_ms / up_ms),
         .starting = less(effort->up_ms, member_ms) / up_ms,
         .waiting = less(member_ms, useful_ms + wasted_ms + audit_ms) / up_ms,
-        .redone = ((double)wasted_ms + less(useful_ms, effort->kept.slot_ms)) / up_ms,
+        .redone =
+            by_kept(effort, ((double)wasted_ms + less(useful_ms, effort->kept.slot_ms)) / up_ms),
         .audited = (double)audit_ms / up_ms,
     };
 }

@@ -32,6 +32,7 @@ struct effort {
     struct effort_counter member_ms, wasted_ms, useful_ms, audit_ms;
     uint64_t up_ms;
     struct step_times kept; /* of the steps that stayed: useful time */
+    bool has_kept;          /* false: it is not known */
 };
 
 /* Each look's status, in order. */
@@ -39,7 +40,8 @@ void effort_see(struct effort *effort, const struct status_reply *status);
 uint64_t effort_total(const struct effort_counter *counter);
 
 struct effort_shares {
-    double goodput, starting, waiting, redone, audited; /* 0 to 1; all 0 when nobody was up */
+    /* 0 to 1; all 0 when nobody was up; goodput and redone NAN without `kept` */
+    double goodput, starting, waiting, redone, audited;
 };
 struct effort_shares effort_shares(const struct effort *effort);
 

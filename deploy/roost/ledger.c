@@ -128,7 +128,11 @@ static enum err read_rows(const char *directory, struct facts *facts, struct rea
     TRY(read_closed(directory, facts, reason));
     struct rows rows = {&facts->ledger, facts->closed_steps};
     const struct step_log_reader reader = {take_row, &rows};
-    return step_log_read(path, &reader, &facts->torn, reason);
+    enum err err = step_log_read(path, &reader, &facts->torn, reason);
+    if (err != ERR_NOT_FOUND)
+        return err;
+    ledger_fault(&facts->ledger, "%.100s is not there: its rows are missing", path);
+    return ERR_OK;
 }
 
 /* What is recorded must be in the ledger. */

@@ -604,6 +604,21 @@ static void see_last_costs(struct client *client, struct client_answer *answer,
     status->validation_peer_bytes = last.validation_peer_bytes;
 }
 
+/* Somebody may have removed rows, or damaged them: the run is done all the same. */
+static void see_kept_steps(struct up *up, uint64_t first_step, uint64_t end)
+{
+    struct reason why = {0};
+    struct effort *effort = &up->effort;
+    uint64_t reached;
+    enum err err = step_log_times(up->directory, first_step, &effort->kept, &reached, &why);
+    if (err == ERR_OK && reached < end)
+        err = reason_set(&why, ERR_NOT_FOUND,
+                         "rows of steps are missing in its log, from step %" PRIu64 " on", reached);
+    effort->has_kept = err == ERR_OK;
+    if (err != ERR_OK)
+        fprintf(stderr, "the run's goodput is not known: %s\n", why.text);
+}
+
 static enum err digest_of_run(const struct up *up, struct digest_hex *ret_hex,
                               struct reason *reason)
 {
@@ -669,6 +684,7 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     scoped(client_answer_release) struct client_answer answer = {0};
     scoped(client_answer_release) struct client_answer last = {0};
     struct status_reply status;
+    struct reason why = {0};
     uint64_t first_step;
     TRY(make_directory(up, reason));
     TRY(make_trace_folder(up, reason));
@@ -694,9 +710,10 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     end_each(up, "worker");
     see_last_costs(&client, &last, &status);
     end_each(up, "server");
-    TRY(join_traces(up, reason));
-    TRY(step_log_times(up->directory, first_step, &up->effort.kept, reason));
-    return print_summary(up, &status, reason);
+    see_kept_steps(up, first_step, status.step);
+    enum err traced = join_traces(up, &why);
+    TRY(print_summary(up, &status, reason));
+    return traced == ERR_OK ? ERR_OK : reason_set(reason, traced, "%s", why.text);
 }
 
 /* With fewer, a mesh waits for ever. */
@@ -737,7 +754,7 @@ static enum err train_to_end(struct up *up, struct watch_signals *signals, int *
     progress_clear(&up->progress);
     if (err != ERR_OK)
         end_processes(up);
-    if (err == ERR_OK && up->stopped)
+    if (up->stopped)
         *ret_stopped = stopped_exit_code(signals);
     else if (err == ERR_CANCELLED)
         *ret_stopped = watch_exit_code(signals);

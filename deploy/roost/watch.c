@@ -197,7 +197,8 @@ static struct counts counts_of(const struct summary *summary)
 static void print_effort_tool(struct json_writer *writer, const struct effort *effort)
 {
     struct effort_shares shares = effort_shares(effort);
-    json_member_real(writer, "longest_step_gap_seconds", (double)effort->kept.gap_us / 1e6);
+    json_member_real(writer, "longest_step_gap_seconds",
+                     effort->has_kept ? (double)effort->kept.gap_us / 1e6 : (double)NAN); /* null */
     json_member_real(writer, "worker_seconds", (double)effort->up_ms / 1000);
     json_member_real(writer, "goodput", shares.goodput);
     json_member_real(writer, "share_starting", shares.starting);
@@ -273,8 +274,14 @@ static void print_speed(const struct summary *summary)
 static void print_effort(const struct effort *effort)
 {
     struct effort_shares shares = effort_shares(effort);
-    printf("goodput    %.1f %% of %s of workers' time\n", 100 * shares.goodput,
-           time_format_duration((double)effort->up_ms / 1000).text);
+    struct time_text up = time_format_duration((double)effort->up_ms / 1000);
+    if (!effort->has_kept) {
+        printf("goodput    not known, of %s of workers' time\n", up.text);
+        printf("           starting %.1f %%, waiting %.1f %%\n", 100 * shares.starting,
+               100 * shares.waiting);
+        return;
+    }
+    printf("goodput    %.1f %% of %s of workers' time\n", 100 * shares.goodput, up.text);
     printf("           starting %.1f %%, waiting %.1f %%, redone %.1f %%\n", 100 * shares.starting,
            100 * shares.waiting, 100 * shares.redone);
     printf("step gap   %.2f s at the longest\n", (double)effort->kept.gap_us / 1e6);

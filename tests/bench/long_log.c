@@ -183,8 +183,8 @@ static void times(const char *directory, uint64_t step)
 {
     struct step_times seen;
     struct reason reason;
-    uint64_t begin_ns = time_now_ns();
-    must(step_log_times(directory, step, &seen, &reason), &reason);
+    uint64_t reached, begin_ns = time_now_ns();
+    must(step_log_times(directory, step, &seen, &reached, &reason), &reason);
     printf("slot_ms=%" PRIu64 " gap_us=%" PRIu64 "  ", seen.slot_ms, seen.gap_us);
     print_cost("times", begin_ns);
 }

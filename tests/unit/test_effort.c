@@ -2,6 +2,8 @@
 #include "deploy/roost/effort.h"
 #include "tests/unit/unit.h"
 
+#include <math.h>
+
 TEST(a_coordinator_that_begins_again_adds_to_what_was)
 {
     struct effort effort = {0};
@@ -14,7 +16,7 @@ TEST(a_coordinator_that_begins_again_adds_to_what_was)
 
 TEST(shares_are_of_the_time_that_workers_were_up)
 {
-    struct effort effort = {.up_ms = 1000, .kept.slot_ms = 700};
+    struct effort effort = {.up_ms = 1000, .kept.slot_ms = 700, .has_kept = true};
     effort_see(&effort,
                &(struct status_reply){
                    .member_ms = 950, .useful_ms = 750, .wasted_ms = 80, .audits = {.ms = 20}});
@@ -24,6 +26,10 @@ TEST(shares_are_of_the_time_that_workers_were_up)
     assert_true(shares.waiting == 0.1);
     assert_true(shares.audited == 0.02);
     assert_true(shares.redone == 0.13); /* 80 wasted, 50 undone by a rewind */
+    effort.has_kept = false;
+    shares = effort_shares(&effort);
+    assert_true(isnan(shares.goodput) && isnan(shares.redone));
+    assert_true(shares.starting == 0.05 && shares.waiting == 0.1 && shares.audited == 0.02);
     effort = (struct effort){0};
     assert_true(effort_shares(&effort).goodput == 0);
 }

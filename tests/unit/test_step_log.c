@@ -262,8 +262,20 @@ TEST_F(a_log_in_one_file_is_divided, step_log)
 static struct step_times times_from(struct step_log_fixture *f, uint64_t first_step)
 {
     struct step_times times = {0};
-    assert_int_equal(step_log_times(f->directory, first_step, &times, &f->reason), ERR_OK);
+    uint64_t reached;
+    assert_int_equal(step_log_times(f->directory, first_step, &times, &reached, &f->reason),
+                     ERR_OK);
     return times;
+}
+
+/* The step up to which the log has all rows. */
+static uint64_t reached_from(struct step_log_fixture *f, uint64_t first_step)
+{
+    struct step_times times;
+    uint64_t reached;
+    assert_int_equal(step_log_times(f->directory, first_step, &times, &reached, &f->reason),
+                     ERR_OK);
+    return reached;
 }
 
 /* As if an older roost had written the footer, or `text` in place of what it says there. */
@@ -292,6 +304,7 @@ static void change_footer(const char *path, const char *text)
 static void assert_times(struct step_log_fixture *f, uint64_t first_step, uint64_t end)
 {
     struct step_times times = times_from(f, first_step);
+    assert_int_equal(reached_from(f, first_step), end);
     double gap_s = 0;
     uint64_t slot_ms = 0;
     for (uint64_t i = first_step; i < end; i++) {
@@ -324,6 +337,23 @@ TEST_F(a_run_without_rows_took_no_time, step_log)
     assert_int_equal(times_from(f, 0).slot_ms, 0);
     assert_int_equal(remove(f->log.file.path), 0);
     assert_int_equal(times_from(f, 0).slot_ms, 0);
+    assert_int_equal(reached_from(f, 0), 0);
+}
+
+TEST_F(steps_are_timed_up_to_the_first_without_a_row, step_log)
+{
+    scoped(file_names_release) struct file_names paths = {0};
+    assert_int_equal(append(f, 0, 50), ERR_OK);
+    assert_int_equal(step_log_segments(f->directory, &paths, &f->reason), ERR_OK);
+    uint64_t third = strtoull(strrchr(paths.names[2], '/') + 1, NULL, 10);
+    uint64_t fourth = strtoull(strrchr(paths.names[3], '/') + 1, NULL, 10);
+    assert_int_equal(remove(paths.names[2]), 0);
+    assert_int_equal(reached_from(f, 0), third);
+    assert_int_equal(reached_from(f, third - 1), third);
+    assert_int_equal(reached_from(f, third), third);
+    assert_int_equal(reached_from(f, fourth), 50);
+    assert_int_equal(remove(f->log.file.path), 0);
+    assert_true(reached_from(f, fourth) < 50);
 }
 
 TEST_F(closed_segments_are_timed_by_their_footers, step_log)
@@ -345,7 +375,8 @@ TEST_F(closed_segments_are_timed_by_their_footers, step_log)
     assert_int_equal(append(f, 50, 60), ERR_OK);
     assert_times(f, 0, 60);
     change_footer(paths.names[2], ",\"slot_ms\":1");
-    assert_int_equal(step_log_times(f->directory, 0, &seen, &f->reason), ERR_CORRUPT);
+    uint64_t reached;
+    assert_int_equal(step_log_times(f->directory, 0, &seen, &reached, &f->reason), ERR_CORRUPT);
 }
 
 TEST_F(validations_took_time_and_are_no_step, step_log)
@@ -363,7 +394,8 @@ TEST_F(validations_took_time_and_are_no_step, step_log)
                                        slice_of("{\"step\":0,\"time\":-1}\n"), NULL),
                      ERR_OK);
     struct step_times seen;
-    assert_int_equal(step_log_times(f->directory, 0, &seen, &f->reason), ERR_MALFORMED);
+    uint64_t reached;
+    assert_int_equal(step_log_times(f->directory, 0, &seen, &reached, &f->reason), ERR_MALFORMED);
     assert_non_null(strstr(f->reason.text, "time must be"));
 }
 
