@@ -2,6 +2,7 @@
 
 #include "common/file.h"
 #include "common/files/json.h"
+#include "common/scoped.h"
 #include "worker/program/simulate.h"
 
 #include <inttypes.h>
@@ -142,6 +143,20 @@ static void put_name(struct trace *trace, const char *name)
     end(trace, &writer);
 }
 
+/* A worker that was killed while it wrote left a part of a line: the next one must not stand in
+ * it. */
+static enum err cut_torn_line(struct file_log *file, struct reason *reason)
+{
+    scoped(file_map_release) struct file_map map = {0};
+    if (file->bytes == 0)
+        return ERR_OK;
+    TRY(file_map_open(file->path, &map, reason));
+    size_t whole = map.bytes.bytes;
+    while (whole > 0 && map.bytes.data[whole - 1] != '\n')
+        whole--;
+    return whole == file->bytes ? ERR_OK : file_log_truncate(file, whole, reason);
+}
+
 enum err trace_open(const char *path, const char *name, struct trace **ret_trace,
                     struct reason *reason)
 {
@@ -151,6 +166,8 @@ enum err trace_open(const char *path, const char *name, struct trace **ret_trace
     trace->lines.bytes_max = LINES_BYTES_MAX;
     trace->process = (uint64_t)getpid();
     enum err err = file_log_open(&file_ops_real, path, &trace->file, reason);
+    if (err == ERR_OK)
+        err = cut_torn_line(&trace->file, reason);
     if (err == ERR_OK && trace->file.bytes == 0)
         err = buf_append(&trace->lines, "[\n", 2);
     put_name(trace, name);

@@ -6,10 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A worker's lines, without the bracket before them and the comma behind the last one. */
+/* A worker's whole lines, without the bracket before them and the comma behind the last one. One
+ * that was killed may have left a part of a line behind them. */
 static struct slice lines_of(struct slice file)
 {
     const size_t head = strlen("[\n"), tail = strlen(",\n");
+    while (file.bytes > 0 && file.data[file.bytes - 1] != '\n')
+        file.bytes--;
     if (file.bytes < head + tail)
         return (struct slice){0};
     return (struct slice){file.data + head, file.bytes - head - tail};
