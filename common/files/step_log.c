@@ -112,36 +112,7 @@ static enum err sum_up(struct step_log *log, struct slice rows)
     return add_rows(log, rows);
 }
 
-/* ---- a removed steps.jsonl ---- */
-
-static bool is_removed(const struct file_log *file)
-{
-    struct file_info there;
-    return file_stat(file->path, &there, NULL) == ERR_NOT_FOUND;
-}
-
-static void run_directory_of(const struct step_log *log, char ret_path[static STEP_LOG_PATH_BYTES])
-{
-    snprintf(ret_path, STEP_LOG_PATH_BYTES, "%.*s", (int)(strlen(log->folder) - strlen("/steps")),
-             log->folder);
-}
-
-/* The rows that somebody removed are gone; those that come are the first of a new file. */
-static enum err replace_removed(struct step_log *log, struct reason *reason)
-{
-    char directory[STEP_LOG_PATH_BYTES];
-    struct file_log empty;
-    if (!is_removed(&log->file))
-        return ERR_OK;
-    run_directory_of(log, directory);
-    TRY(file_make_dirs(directory, 0755, reason));
-    TRY(file_log_replace(log->file.ops, log->file.path, (struct slice){0}, &empty, reason));
-    file_log_release(&log->file);
-    log->file = empty;
-    return begin_sums(log);
-}
-
-/* ---- closing a segment ---- */
+/* ---- writing a segment ---- */
 
 static enum err segment_path(const struct step_log *log, struct slice rows,
                              char path[static STEP_LOG_PATH_BYTES], struct reason *reason)
@@ -184,36 +155,6 @@ static enum err write_segment(struct step_log *log, struct slice rows, struct re
     log->closed.newest = written.state.newest;
     ledger_release(&written.state.sums);
     return ERR_OK;
-}
-
-static enum err close_segment(struct step_log *log, struct reason *reason)
-{
-    scoped(buf_release) struct buf rows = {0};
-    TRY(replace_removed(log, reason));
-    if (log->file.bytes == 0)
-        return ERR_OK;
-    /* P7: another coordinator goes on in another file of that name: this one's rows are
-     * nobody's. */
-    if (!file_log_in_place(&log->file))
-        return reason_set(reason, ERR_OLD_TERM, "%s is another coordinator's", log->file.path);
-    TRY(file_read_part(log->file.path, 0, (size_t)log->file.bytes, &rows, reason));
-    if (rows.bytes != log->file.bytes)
-        return reason_set(reason, ERR_CORRUPT, "%s is shorter than what was written",
-                          log->file.path);
-    TRY(write_segment(log, buf_slice(&rows), reason));
-    return file_log_truncate(&log->file, 0, reason);
-}
-
-static enum err close_where_due(struct step_log *log, struct reason *reason)
-{
-    if (log->file.bytes < log->close_at)
-        return ERR_OK;
-    enum err err = close_segment(log, reason);
-    log->close_at = log->segment_bytes;
-    if (err != ERR_NO_SPACE)
-        return err;
-    log->close_at = log->file.bytes + log->segment_bytes / AGAIN_SHARE;
-    return ERR_OK; /* steps.jsonl has the rows */
 }
 
 /* ---- opening ---- */
@@ -363,6 +304,81 @@ bool step_log_has_all(const struct step_log *log, uint64_t version)
     return version == 0 || (log->sums.whole_from == 0 && end >= version);
 }
 
+/* ---- a steps.jsonl that somebody changed ---- */
+
+static void run_directory_of(const struct step_log *log, char ret_path[static STEP_LOG_PATH_BYTES])
+{
+    snprintf(ret_path, STEP_LOG_PATH_BYTES, "%.*s", (int)(strlen(log->folder) - strlen("/steps")),
+             log->folder);
+}
+
+enum err step_log_reopen(struct step_log *log, struct reason *reason)
+{
+    const struct step_log_place beginning = {0};
+    char directory[STEP_LOG_PATH_BYTES];
+    struct step_log anew;
+    uint64_t reached;
+    run_directory_of(log, directory);
+    TRY(file_make_dirs(directory, 0755, reason));
+    TRY(step_log_open(log->file.ops, directory, beginning, &anew, &reached, reason));
+    anew.segment_bytes = anew.close_at = log->segment_bytes;
+    anew.changed = true;
+    step_log_release(log);
+    *log = anew;
+    return ERR_OK;
+}
+
+/* Whether somebody removed, emptied or wrote to steps.jsonl, which is no other coordinator's. */
+static bool is_changed(const struct file_log *file)
+{
+    struct file_info there;
+    enum err err = file_stat(file->path, &there, NULL);
+    return err == ERR_NOT_FOUND ||
+           (err == ERR_OK && there.bytes != file->bytes && file_log_in_place(file));
+}
+
+/* The rows that are gone are lost; those that are there stay. */
+static enum err take_changed(struct step_log *log, struct reason *reason)
+{
+    return is_changed(&log->file) ? step_log_reopen(log, reason) : ERR_OK;
+}
+
+/* P7: another coordinator may go on in another file of that name: this one's rows are nobody's. */
+static enum err is_replaced(const struct step_log *log, struct reason *reason)
+{
+    return reason_set(reason, ERR_OLD_TERM, "%s is another file now, perhaps another coordinator's",
+                      log->file.path);
+}
+
+/* ---- closing a segment ---- */
+
+static enum err close_segment(struct step_log *log, struct reason *reason)
+{
+    scoped(buf_release) struct buf rows = {0};
+    TRY(take_changed(log, reason));
+    if (log->file.bytes < log->close_at)
+        return ERR_OK;
+    if (!file_log_in_place(&log->file))
+        return is_replaced(log, reason);
+    TRY(file_read_part(log->file.path, 0, (size_t)log->file.bytes, &rows, reason));
+    if (rows.bytes != log->file.bytes || step_log_keep(buf_slice(&rows), UINT64_MAX) != rows.bytes)
+        return step_log_reopen(log, reason); /* somebody wrote to it */
+    TRY(write_segment(log, buf_slice(&rows), reason));
+    return file_log_truncate(&log->file, 0, reason);
+}
+
+static enum err close_where_due(struct step_log *log, struct reason *reason)
+{
+    if (log->file.bytes < log->close_at)
+        return ERR_OK;
+    enum err err = close_segment(log, reason);
+    log->close_at = log->segment_bytes;
+    if (err != ERR_NO_SPACE)
+        return err;
+    log->close_at = log->file.bytes + log->segment_bytes / AGAIN_SHARE;
+    return ERR_OK; /* steps.jsonl has the rows */
+}
+
 /* ---- rows ---- */
 
 enum err step_log_append(struct step_log *log, struct slice rows, struct reason *reason)
@@ -458,11 +474,11 @@ enum err step_log_rewind(struct step_log *log, uint64_t version, struct reason *
 {
     scoped(file_names_release) struct file_names segments = {0};
     char directory[STEP_LOG_PATH_BYTES];
-    TRY(replace_removed(log, reason));
+    TRY(take_changed(log, reason));
+    if (!file_log_in_place(&log->file))
+        return is_replaced(log, reason);
     if (!goes_back(log, version))
         return cut_open(log, version, reason);
-    if (!file_log_in_place(&log->file)) /* P7: the segments are another coordinator's */
-        return reason_set(reason, ERR_OLD_TERM, "%s is another coordinator's", log->file.path);
     run_directory_of(log, directory);
     TRY(step_log_segments(directory, &segments, reason));
     for (size_t i = segments.count; i-- > 0 && goes_back(log, version);)

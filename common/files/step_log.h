@@ -15,8 +15,9 @@
  * footers alone tell what the rows come to. A rewind opens the one segment that it goes back into,
  * and removes those behind it: it renames and shortens files, and needs no room on the disk.
  *
- * Who removes steps.jsonl while the run goes on loses its rows, and those that come until the next
- * rewind, or until it would be closed: then a new one is begun.
+ * Who removes steps.jsonl while the run goes on, or puts another file in its place, loses its rows,
+ * and those that come until the next rewind, or until it would be closed: then a new one is begun,
+ * with the rows of the file that is there. Of one that was emptied the rows since stay.
  *
  * Reading needs the memory of a row, writing that of a segment. One thread. */
 #ifndef ROOST_COMMON_FILES_STEP_LOG_H
@@ -46,6 +47,7 @@ struct step_log {
     struct step_times times;      /* of its rows */
     uint64_t segment_bytes;       /* STEP_LOG_SEGMENT_BYTES, or a test's */
     uint64_t close_at;            /* the size at which it is closed, or closing is tried again */
+    bool changed;                 /* somebody else did, and rows are lost; who says so clears it */
 };
 
 /* Where rows are looked for: steps from `version` on, of `generation` or a newer one. */
@@ -60,10 +62,13 @@ enum err step_log_open(const struct file_ops *ops, const char *directory,
                        struct step_log_place from, struct step_log *ret_log, uint64_t *ret_reached,
                        struct reason *reason) MUST_USE;
 void step_log_release(struct step_log *log); /* {0} is fine */
+/* Opens the log again, with the rows that are in its files now, whoever wrote them. */
+enum err step_log_reopen(struct step_log *log, struct reason *reason) MUST_USE;
 /* Whether it has the row of each step below `version`. */
 bool step_log_has_all(const struct step_log *log, uint64_t version);
 /* Appends whole rows, and closes the segment when it is large enough. Without room for that it is
- * closed later. */
+ * closed later. ERR_OLD_TERM, also of a rewind: another file is in the place of steps.jsonl, and may
+ * be another coordinator's (P7); if it is not, step_log_reopen(). */
 enum err step_log_append(struct step_log *log, struct slice rows, struct reason *reason) MUST_USE;
 enum err step_log_sync(struct step_log *log, struct reason *reason) MUST_USE;
 /* Cuts the log back to the rows that led to `version`. ERR_NO_SPACE, of which some file systems have

@@ -847,15 +847,26 @@ uint64_t control_next_ns(const struct control *control)
     return control->flush_ns < due_ns ? control->flush_ns : due_ns;
 }
 
+static void say_lost_rows(struct control *control)
+{
+    struct record *record = &control->record;
+    if (record->rows_lost || record->steps.changed)
+        log_error(control->config.logger, "rows of the run's log are lost",
+                  log_text("reason", record->rows_lost
+                                         ? record->reason.text
+                                         : "somebody removed, emptied or replaced steps.jsonl"),
+                  log_text("next", "go on; roost ledger names the steps"));
+    record->rows_lost = record->steps.changed = false;
+}
+
 static void flush(struct control *control)
 {
     struct record *record = &control->record;
+    struct reason replaced;
     record_flush(record);
-    if (record->rows_lost)
-        log_error(control->config.logger, "rows of the run's log are lost",
-                  log_text("reason", record->reason.text),
-                  log_text("next", "go on; roost ledger names the steps"));
-    record->rows_lost = false;
+    if (record->err == ERR_OLD_TERM)
+        ignore(control_effects_reopen_log(control, &replaced)); /* record->err says why not */
+    say_lost_rows(control);
     bool said = record->said;
     record->said = record->err != ERR_OK;
     if (said == record->said)

@@ -38,6 +38,26 @@ static enum err write_cut_file(void *owner, struct reason *reason)
     return checkpoint_record(&file_ops_real, file->checkpoint_dir, &file->record, reason);
 }
 
+static enum err reopen_log(void *owner, struct reason *reason)
+{
+    return record_reopen(owner, reason);
+}
+
+enum err control_effects_reopen_log(struct control *control, struct reason *reason)
+{
+    const struct store_beside beside = {reopen_log, &control->record};
+    return store_write_beside(control->config.store, control->term, &beside, reason);
+}
+
+static enum err sync_log(struct control *control, struct reason *reason)
+{
+    enum err err = record_sync(&control->record, reason);
+    if (err != ERR_OLD_TERM)
+        return err;
+    TRY(control_effects_reopen_log(control, reason));
+    return record_sync(&control->record, reason);
+}
+
 /* P7: a successor may have ordered the run's last cut again (succession.h), whose files have other
  * digests: the file is written while the term is ours. */
 static enum err store_cut(struct control *control, const struct cut_record *cut,
@@ -62,7 +82,7 @@ static enum err store_cut(struct control *control, const struct cut_record *cut,
     memcpy(record->data_digest.bytes, run->stored.data_digest, WIRE_DIGEST_BYTES);
     for (uint32_t i = 0; i < cut->server_count; i++)
         memcpy(record->manifests[i].bytes, cut->servers[i].digest, WIRE_DIGEST_BYTES);
-    TRY(record_sync(&control->record, reason));
+    TRY(sync_log(control, reason));
     TRY(order_log_sync(&control->order, reason));
     TRY(store_put_cut(control->config.store, control->term, run->stored.run, cut,
                       run->spec.checkpoint.keep, &beside, reason));

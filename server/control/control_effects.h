@@ -12,6 +12,9 @@ void control_effects_fail(struct control *control, enum err err, const struct re
 /* The same for what was not synced, whatever it was written for; other errors are none of this. */
 void control_effects_end_if_not_synced(struct control *control, enum err err,
                                        const struct reason *reason);
+/* After ERR_OLD_TERM of the run's log: goes on with it where the store says that the term is still
+ * this one, so that an operator replaced steps.jsonl, and no successor. */
+enum err control_effects_reopen_log(struct control *control, struct reason *reason) MUST_USE;
 /* P7: the term that a server with this hello obeys, where that needs a newer one. ERR_NO_SPACE: the
  * hello is refused; the server sends another. */
 enum err control_effects_take_term(struct control *control, const struct server_report *hello,

@@ -220,6 +220,13 @@ enum err record_sync(struct record *record, struct reason *reason)
                                  : reason_set(reason, record->err, "%s", record->reason.text);
 }
 
+enum err record_reopen(struct record *record, struct reason *reason)
+{
+    TRY(step_log_reopen(&record->steps, reason));
+    record->err = ERR_OK;
+    return ERR_OK;
+}
+
 void record_rewind(struct record *record, uint64_t version)
 {
     record_flush(record);

@@ -40,7 +40,8 @@ enum err record_open(struct record *record, const struct record_run *run, uint64
                      struct reason *reason) MUST_USE;
 void record_release(struct record *record); /* flushes; {0} is fine */
 
-/* Failures stick in record->err: a full disk costs the log, not the run. */
+/* Failures stick in record->err: a full disk costs the log, not the run. So does ERR_OLD_TERM, which
+ * says that steps.jsonl is another file: perhaps another coordinator's. */
 void record_step(struct record *record, const struct step_row *row);
 void record_validation(struct record *record, const struct validation_row *row);
 /* Writes the rows that are there; those for TensorBoard wait. */
@@ -51,6 +52,9 @@ void record_flush(struct record *record);
  * cut are never missing, unless rows_lost. Not OK: the rows are not on disk, and the cut must not be
  * recorded. */
 enum err record_sync(struct record *record, struct reason *reason) MUST_USE;
+/* After ERR_OLD_TERM, while no other coordinator writes the log: an operator replaced steps.jsonl, and
+ * the log goes on with the rows that are there. */
+enum err record_reopen(struct record *record, struct reason *reason) MUST_USE;
 /* A rewind: rows beyond `version` will come again. What a full disk has no room for is tried again
  * before any row is written; record_sync() tells whether it is done. */
 void record_rewind(struct record *record, uint64_t version);

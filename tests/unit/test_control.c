@@ -1069,6 +1069,60 @@ TEST_F(rows_that_are_lost_are_said_once_each_time_and_the_run_goes_on, control, 
     assert_int_equal(control_failed(f->control), ERR_OK);
 }
 
+/* As an operator's `mv` does. The log's next row finds it. */
+static void replace_log(struct control_fixture *f)
+{
+    f->control->record.steps.close_at = 1;
+    assert_int_equal(file_write_atomic(&file_ops_real, folder_path(&f->folder, "run/steps.jsonl"),
+                                       0644, slice_of("my notes\n"), NULL),
+                     ERR_OK);
+}
+
+TEST_F(a_log_that_an_operator_replaced_is_said_once_and_the_run_goes_on, control, .trains = true)
+{
+    const char *words = "rows of the run's log are lost  reason=\"somebody removed, emptied or "
+                        "replaced steps.jsonl\" next=\"go on; roost ledger names the steps\"";
+    replace_log(f);
+    reduce(f, 0);
+    log_begin(f);
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_true(is_logged(f, words));
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_false(is_logged(f, words));
+    assert_int_equal(f->control->record.err, ERR_OK);
+    assert_true(file_log_in_place(&f->control->record.steps.file));
+}
+
+TEST_F(a_log_that_an_operator_replaced_keeps_no_cut_from_being_recorded, control, .trains = true)
+{
+    struct coordinator_status status;
+    say_and_wait(f, call_new(f, CALL_CHECKPOINT));
+    replace_log(f);
+    reduce(f, 0);
+    assert_int_equal(f->control->record.err, ERR_OLD_TERM);
+    manifest(f, 1);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    coordinator_status(f->control->coordinator, &status);
+    assert_int_equal(status.cut.version, 1);
+}
+
+TEST_F(p7_a_log_that_a_successor_replaced_stays_the_successors, control, .trains = true)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    uint64_t term;
+    replace_log(f);
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    reduce(f, 0);
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_int_equal(file_read(folder_path(&f->folder, "run/steps.jsonl"), 100, &bytes, NULL),
+                     ERR_OK);
+    assert_memory_equal(bytes.data, "my notes\n", bytes.bytes);
+    assert_int_equal(f->control->record.err, ERR_OLD_TERM);
+}
+
 static enum run_state described(struct control_fixture *f)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};

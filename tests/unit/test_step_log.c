@@ -5,6 +5,7 @@
 #include "common/files/step_log.h"
 #include "common/scoped.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -582,4 +583,56 @@ TEST_F(a_log_that_was_removed_is_not_closed_but_begun_anew, step_log)
     assert_int_equal(append(f, 4, 6), ERR_OK);
     assert_int_equal(segments(f), 0);
     assert_newest_rows(f, 4, 5);
+}
+
+/* The rows that somebody removed by `> steps.jsonl` are lost, and no others. */
+TEST_F(a_log_that_was_emptied_goes_on_with_the_rows_since, step_log)
+{
+    for (int rewinds = 0; rewinds < 2; rewinds++) {
+        assert_int_equal(step_log_rewind(&f->log, 0, &f->reason), ERR_OK);
+        f->log.changed = false;
+        assert_int_equal(append(f, 0, 3), ERR_OK);
+        assert_int_equal(truncate(f->log.file.path, 0), 0);
+        assert_int_equal(append(f, 3, 5), ERR_OK);
+        if (rewinds != 0)
+            assert_int_equal(step_log_rewind(&f->log, 5, &f->reason), ERR_OK);
+        else
+            f->log.close_at = 1;
+        assert_int_equal(append(f, 5, 6), ERR_OK);
+        assert_newest_rows(f, 3, 5);
+        assert_true(f->log.changed);
+    }
+}
+
+/* Also of the same size, which is no sign of it. */
+TEST_F(a_log_that_somebody_wrote_to_goes_on_with_its_rows_before_that, step_log)
+{
+    assert_int_equal(append(f, 0, 3), ERR_OK);
+    int fd = open(f->log.file.path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "#", 1, (off_t)(f->log.file.bytes / 3)), 1);
+    assert_int_equal(close(fd), 0);
+    f->log.close_at = 1;
+    assert_int_equal(append(f, 3, 4), ERR_OK);
+    assert_newest_rows(f, 0, 0);
+    assert_true(f->log.changed);
+    assert_int_equal(segments(f), 0);
+}
+
+/* As an editor does, and `mv`. */
+TEST_F(a_log_that_was_replaced_goes_on_with_the_rows_that_are_there, step_log)
+{
+    scoped(buf_release) struct buf rows = {0};
+    assert_int_equal(append(f, 0, 3), ERR_OK);
+    for (uint64_t i = 0; i < 3; i++)
+        print_row(&rows, i);
+    assert_int_equal(
+        file_write_atomic(&file_ops_real, f->log.file.path, 0644, buf_slice(&rows), NULL), ERR_OK);
+    assert_int_equal(step_log_rewind(&f->log, 2, &f->reason), ERR_OLD_TERM); /* who knows whose */
+    f->log.close_at = 1;
+    assert_int_equal(append(f, 3, 4), ERR_OLD_TERM);
+    assert_int_equal(step_log_reopen(&f->log, &f->reason), ERR_OK);
+    assert_int_equal(step_log_rewind(&f->log, 2, &f->reason), ERR_OK);
+    assert_int_equal(append(f, 2, 4), ERR_OK);
+    assert_rows(f, 4);
+    assert_true(f->log.changed);
 }
