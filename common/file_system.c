@@ -105,6 +105,8 @@ static enum err open_to_read(const char *path, int *ret_fd, struct stat *ret_sta
                              struct reason *reason)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENXIO) /* a socket, or a device without a driver */
+        return reason_set(reason, ERR_INVALID, "%s is not a regular file", path);
     if (fd < 0)
         return file_failed("open", path, reason);
     if (fstat(fd, ret_status) != 0) {

@@ -72,7 +72,7 @@ static enum err find(const struct folder *folder, struct checkpoint_name name,
         if (folder->names.names[i].generation == name.generation &&
             folder->names.names[i].version == name.version)
             return ERR_OK;
-    return reason_set(reason, ERR_NOT_FOUND, "%s has no recorded checkpoint %s", folder->path,
+    return reason_set(reason, ERR_INVALID, "%s has no recorded checkpoint %s", folder->path,
                       name_text(name).text);
 }
 
@@ -255,7 +255,7 @@ static enum err prune(const char *directory, uint32_t keep, struct reason *reaso
     scoped(stored_release) struct stored stored = {0};
     TRY(open_alone(directory, &folder, reason));
     if (folder.names.count == folder.names.set_aside)
-        return reason_set(reason, ERR_NOT_FOUND, "%s has no recorded checkpoint", folder.path);
+        return reason_set(reason, ERR_INVALID, "%s has no recorded checkpoint", folder.path);
     const struct checkpoint_name newest = folder.names.names[folder.names.set_aside];
     TRY(checkpoint_judge(folder.path, newest, reason));
     TRY(stored_open(directory, &stored, reason));
@@ -314,6 +314,8 @@ static enum err see_why(struct client *client, bool lost_only, struct reason *re
     if (client_status(client, &answer, &status, &why) != ERR_OK || watch_is_over(&status) ||
         (lost_only && (status.reason[0] == 0 || !has_lost_server(&status))))
         return ERR_OK;
+    if (status.reason[0] == 0 && status.cut_state[0] != 0)
+        return reason_set(reason, ERR_DEADLINE, "no checkpoint is recorded: %s", status.cut_state);
     if (status.reason[0] == 0)
         return reason_set(
             reason, ERR_DEADLINE,

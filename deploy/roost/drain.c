@@ -152,6 +152,8 @@ int command_drain(int argc, char **argv)
     if (err == ERR_OK)
         err = lost ? give_up(&client, arguments.subject, &needed, &reason)
                    : drain(&client, &(struct drain_request){arguments.subject, false}, &reason);
+    if (err == ERR_NOT_FOUND) /* the argument is wrong */
+        err = ERR_INVALID;
     double seconds = (double)(time_now_ns() - began_ns) / 1e9;
     if (err == ERR_OK)
         err = client_status(&client, &answer, &status, &reason);

@@ -55,7 +55,7 @@ static enum err start(struct run_options *options, struct client *client, struct
     enum err err;
     while ((err = client_start_run(client, &request, &answer, &reply, reason)) == ERR_SEARCHING)
         usleep(SEARCH_MS * 1000);
-    TRY(err);
+    TRY(config_path_error(err)); /* of the run's directory */
     if (reply.notes[0] != 0)
         fprintf(stderr, "%s\n", reply.notes);
     return ERR_OK;

@@ -146,7 +146,7 @@ static enum err choose_new(const struct run_directories *all, struct run_directo
         if (access(ret_directory->path, F_OK) != 0)
             return ERR_OK;
     }
-    return reason_set(reason, ERR_EXISTS, "%s and all before it exist; name one with --dir",
+    return reason_set(reason, ERR_INVALID, "%s and all before it exist; name one with --dir",
                       ret_directory->path);
 }
 
@@ -222,7 +222,7 @@ static enum err make_directory(struct up *up, struct reason *reason)
     char path[512];
     TRY(choose_directory(options, &directory, reason));
     if (is_running(chosen))
-        return reason_set(reason, ERR_EXISTS,
+        return reason_set(reason, ERR_BUSY,
                           "the run of %s is running already: stop it first, or name another "
                           "directory with --dir",
                           chosen);
@@ -231,7 +231,7 @@ static enum err make_directory(struct up *up, struct reason *reason)
         return reason_set(reason, ERR_IO, "%s cannot be named absolutely", chosen);
     TRY(join_path(up, "checkpoints", path, sizeof path, reason));
     if (!options->launch.resume && access(path, F_OK) == 0)
-        return reason_set(reason, ERR_EXISTS,
+        return reason_set(reason, ERR_INVALID,
                           "%s holds a run: --resume goes on with it, --dir names another place",
                           chosen);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {

@@ -287,7 +287,7 @@ void coordinator_tick(struct coordinator *coordinator, uint64_t now_ms);
 
 /* ---- the run ---- */
 
-/* Whether coordinator_start() may take any run: ERR_EXISTS. To be asked before its data are read. */
+/* Whether coordinator_start() may take any run: ERR_BUSY. To be asked before its data are read. */
 enum err coordinator_may_start_any(const struct coordinator *coordinator,
                                    struct reason *reason) MUST_USE;
 /* Whether coordinator_start() would take the run; to be asked before facts about it are stored. The
@@ -297,7 +297,7 @@ enum err coordinator_may_start(const struct coordinator *coordinator,
                                const struct coordinator_past *past, struct reason *reason) MUST_USE;
 /* Starts `run`, from nothing or from the newest cut of `past` (NULL: of nothing), as soon as
  * run->servers_min servers are connected, on all servers that are connected then. The same run
- * started again before its first commit is started anew with these settings. ERR_EXISTS: one is
+ * started again before its first commit is started anew with these settings. ERR_BUSY: one is
  * active; ERR_NOMEM; ERR_INVALID: the parameters are no grid, or the cut is beyond the last
  * step. */
 enum err coordinator_start(struct coordinator *coordinator, uint64_t now_ms,

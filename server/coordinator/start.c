@@ -82,7 +82,7 @@ static enum err judge_past(const struct coordinator_run *settings,
 
 static enum err is_active(const struct run *active, struct reason *reason)
 {
-    return reason_set(reason, ERR_EXISTS,
+    return reason_set(reason, ERR_BUSY,
                       "run %llu is still active: `roost watch` shows it, `roost stop` ends it "
                       "after a checkpoint",
                       (unsigned long long)active->settings.run);

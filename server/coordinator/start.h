@@ -4,7 +4,7 @@
 
 #include "server/coordinator/run.h"
 
-/* Whether any run may start at all. ERR_EXISTS: one has committed steps, and goes on. */
+/* Whether any run may start at all. ERR_BUSY: one has committed steps, and goes on. */
 enum err start_judge_any(const struct run *active, struct reason *reason) MUST_USE;
 /* Whether start_run() would take the run, from `past` (NULL: from nothing); the same errors. */
 enum err start_judge(const struct run *active, const struct coordinator_run *settings,

@@ -8,7 +8,9 @@
 
 static struct status_reply told; /* to each Status */
 static enum err checkpoint_err;  /* of a Checkpoint */
-static char failure[512];        /* the sentence of a command that failed */
+static enum err drain_err;       /* of a Drain */
+static enum err failed;          /* a command */
+static char failure[512];        /* its sentence */
 
 enum err client_status(struct client *client, struct client_answer *answer,
                        struct status_reply *ret_status, struct reason *reason)
@@ -36,9 +38,9 @@ enum err client_drain(struct client *client, const struct drain_request *request
                       struct client_answer *answer, struct drain_reply *ret_reply,
                       struct reason *reason)
 {
-    (void)client, (void)request, (void)answer, (void)reason;
+    (void)client, (void)request, (void)answer;
     *ret_reply = (struct drain_reply){.drained = true, .waits_for = ""};
-    return ERR_OK;
+    return drain_err == ERR_OK ? ERR_OK : reason_set(reason, drain_err, "no server s2 is known");
 }
 
 enum err client_checkpoint(struct client *client, struct cut_name *ret_newest,
@@ -74,6 +76,7 @@ void client_print_options(FILE *out, const struct client_options *options)
 int client_fail(const struct client_options *options, enum err err, const struct reason *reason)
 {
     (void)options;
+    failed = err;
     snprintf(failure, sizeof failure, "%s", reason_text(err, reason));
     return EXIT_FAILURE;
 }
@@ -115,6 +118,7 @@ struct commands_fixture {
     enum run_state state;
     const char *reason;
     bool stops;
+    const char *cut_state;
     struct cut_name cut;
     uint64_t samples_here;
     double loss;
@@ -134,12 +138,12 @@ static void commands_set_up(struct commands_fixture *f)
         .loss = f->loss,
         .directory = "",
         .coordinator = "",
-        .cut_state = "",
+        .cut_state = f->cut_state == NULL ? "" : f->cut_state,
         .server_count = f->server_count,
         .servers = f->servers,
     };
     asked_for = (struct arguments){.subject = "s2", .json = f->json};
-    checkpoint_err = ERR_OK;
+    checkpoint_err = drain_err = failed = ERR_OK;
     failure[0] = 0;
 }
 
@@ -225,6 +229,16 @@ TEST_F(no_run_needs_a_lost_server_when_it_is_over, commands, .state = RUN_ENDED,
     assert_string_equal(said, "no run needs s2\n");
 }
 
+/* A user's mistake: exit code 78. */
+TEST_F(a_server_that_is_not_known_is_a_wrong_argument, commands, .state = RUN_TRAINING)
+{
+    (void)f;
+    drain_err = ERR_NOT_FOUND;
+    say(command_drain);
+    assert_int_equal(failed, ERR_INVALID);
+    assert_string_equal(failure, "no server s2 is known");
+}
+
 TEST_F(a_run_without_a_checkpoint_has_none, commands, .state = RUN_STARTING,
        .reason = "servers connected: 3 of 4")
 {
@@ -257,4 +271,15 @@ TEST_F(a_checkpoint_that_takes_too_long_waits_for_its_step, commands, .state = R
     checkpoint_err = ERR_DEADLINE;
     say(command_checkpoint);
     assert_non_null(strstr(failure, "its step is not done"));
+}
+
+TEST_F(a_checkpoint_that_has_no_room_says_what_it_needs, commands, .state = RUN_TRAINING,
+       .cut_state = "server s1 could not write the checkpoint of version 8: No space left on "
+                    "device; a checkpoint takes 1.4 MB")
+{
+    (void)f;
+    checkpoint_err = ERR_DEADLINE;
+    say(command_checkpoint);
+    assert_non_null(strstr(failure, "a checkpoint takes 1.4 MB"));
+    assert_null(strstr(failure, "its step is not done"));
 }

@@ -104,7 +104,7 @@ TEST_F(a_second_run_is_refused_while_one_is_active, control)
     manifest(f, 0);
     struct call *call = run_call(f, spec, false);
     call->start_run.directory = folder_path(&f->folder, "other");
-    assert_int_equal(say(f, call), ERR_EXISTS);
+    assert_int_equal(say(f, call), ERR_BUSY);
     scoped(store_run_release) struct store_run other = {0};
     struct reason reason;
     assert_int_equal(store_find_run(f->store, folder_path(&f->folder, "other"), &other, &reason),
@@ -297,7 +297,7 @@ TEST_F(no_run_takes_the_place_of_one_whose_data_are_still_read, control)
     for (int i = 0; i < 2; i++) {
         struct call *call = run_call(f, spec, false);
         call->start_run.directory = folder_path(&f->folder, "other");
-        assert_int_equal(say(f, call), i == 0 ? ERR_SEARCHING : ERR_EXISTS);
+        assert_int_equal(say(f, call), i == 0 ? ERR_SEARCHING : ERR_BUSY);
         if (i == 0)
             assert_string_equal(answer.text,
                                 "the coordinator reads the data set of run 1, which goes on then");
@@ -776,7 +776,7 @@ TEST_F(two_resumes_of_runs_that_the_store_does_not_know_do_not_wait_for_each_oth
     while (!atomic_load(&f->control->wanted_data.over))
         sched_yield();
     assert_int_equal(resume_in(f, first, &none, 0), ERR_OK);
-    assert_int_equal(resume_in(f, second, &digest, 54), ERR_EXISTS);
+    assert_int_equal(resume_in(f, second, &digest, 54), ERR_BUSY);
 }
 
 /* Behind the recorded version 0, from a coordinator that is gone. */

@@ -21,7 +21,7 @@ TEST_F(one_run_at_a_time, coordinator, .plan = 3)
     start(f, &f->run);
     f->run.run = 2;
     assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, NULL, &reason),
-                     ERR_EXISTS);
+                     ERR_BUSY);
     assert_string_equal(reason.text, "run 1 is still active: `roost watch` shows it, `roost stop` "
                                      "ends it after a checkpoint");
 }
@@ -43,9 +43,8 @@ TEST_F(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit
     record_all(f, 0);
     assert_int_equal(coordinator_may_start_any(f->coordinator, NULL), ERR_OK);
     step(f, 0);
-    assert_int_equal(coordinator_may_start_any(f->coordinator, NULL), ERR_EXISTS);
-    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &past, NULL),
-                     ERR_EXISTS);
+    assert_int_equal(coordinator_may_start_any(f->coordinator, NULL), ERR_BUSY);
+    assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &past, NULL), ERR_BUSY);
 }
 
 /* Trained on, it would never reach its last step, and its checkpoints would replace the longer

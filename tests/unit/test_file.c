@@ -3,7 +3,9 @@
 #include "tests/unit/folder.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -159,6 +161,21 @@ TEST_IN_FOLDER(nobody_waits_for_a_pipe)
     assert_int_equal(file_read(path, 10, &bytes, &reason), ERR_INVALID);
     assert_non_null(strstr(reason.text, path));
     assert_int_equal(file_map_open(path, &map, &reason), ERR_INVALID);
+}
+
+/* As /dev/tty is where there is no terminal. */
+TEST_IN_FOLDER(what_no_open_finds_anything_behind_is_no_regular_file)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct reason reason;
+    struct file_map map;
+    const char *path = folder_path(state, "socket");
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(file_map_open(path, &map, &reason), ERR_INVALID);
+    assert_non_null(strstr(reason.text, "is not a regular file"));
+    close(fd);
 }
 
 /* The child reads a byte of a file that has none any more. */
