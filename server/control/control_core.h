@@ -43,9 +43,9 @@ struct control {
     struct costs costs;              /* of the run */
     uint64_t heartbeat_ns, flush_ns; /* when each is due */
     uint64_t continue_ns;            /* when the store's run is tried again */
-    uint64_t training_ns;            /* when training began here; 0: not yet */
+    uint64_t training_ns;            /* since when steps are trained here; 0: not yet */
     uint64_t over_ns;                /* when it ended; 0: not yet */
-    uint64_t samples_before;         /* counted before training began here */
+    uint64_t samples_before;         /* counted before, or read again from journals */
     bool state_late;                 /* the disk was full; the state is stored when it is not */
     bool convictions_late;           /* the same */
     bool stop_late;                  /* the same */

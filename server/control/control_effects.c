@@ -398,7 +398,7 @@ static void watch_state(struct control *control, uint64_t now_ns, enum run_state
     if (state == RUN_TRAINING && control->training_ns == 0) {
         coordinator_status(control->coordinator, &status);
         control->training_ns = now_ns;
-        control->samples_before = status.counters.samples;
+        control->samples_before = status.counters.samples + status.read_again;
     } else if (state != RUN_STARTING && state != RUN_TRAINING) {
         control->over_ns = now_ns;
         record_flush(&control->record);
@@ -470,7 +470,7 @@ static void notice_places(struct control *control, const struct effect *effect)
     connections_notice_one(&control->connections, effect->places.member, &notice);
 }
 
-static void carry_out_word(struct control *control, const struct effect *effect)
+static void carry_out_word(struct control *control, uint64_t now_ns, const struct effect *effect)
 {
     switch (effect->kind) {
     case EFFECT_COMMAND:
@@ -498,6 +498,8 @@ static void carry_out_word(struct control *control, const struct effect *effect)
         record_rewind(&control->record, effect->adopted.version);
         break;
     case EFFECT_STEP:
+        if (effect->step.samples <= control->samples_before)
+            control->training_ns = now_ns;
         record_step(&control->record, &effect->step);
         /* Before the commit is sent: P7: a successor adopts a decision that a shard holds. */
         record_write(&control->record);
@@ -542,7 +544,7 @@ void control_effects_carry_out(struct control *control, uint64_t now_ns)
     for (size_t i = 0; i < count && control->failed == ERR_OK; i++) {
         const struct effect *effect = &effects[i];
         if (effect->kind > EFFECT_STORE_STATE) {
-            carry_out_word(control, effect);
+            carry_out_word(control, now_ns, effect);
             continue;
         }
         cut = true;

@@ -482,7 +482,8 @@ struct coordinator_status {
     uint64_t run, term, generation;
     uint64_t version, steps;
     struct seal_counters counters;
-    struct cut_name cut;                    /* newest recorded; generation 0: none */
+    uint64_t read_again; /* async: samples that servers took before, of steps that are to come */
+    struct cut_name cut; /* newest recorded; generation 0: none */
     char cut_error[COORDINATOR_TEXT_BYTES]; /* why the newest cut was not recorded; "" */
     struct step_row last_step;              /* generation 0: none yet */
     struct validation_row last_validation;  /* generation 0: none yet */

@@ -6,6 +6,7 @@
 #include "server/coordinator/places.h"
 #include "server/coordinator/run.h"
 #include "server/coordinator/standstill.h"
+#include "server/coordinator/window.h"
 
 #include <string.h>
 
@@ -121,6 +122,7 @@ void coordinator_status(const struct coordinator *coordinator,
         .version = run->steps.version,
         .steps = run->settings.steps,
         .counters = run->steps.counters,
+        .read_again = window_taken_steps(run) * run->settings.slots * run->settings.slot_samples,
         .cut = run->cuts.newest.name,
         .last_step = run->steps.last_step,
         .last_validation = run->last_validation,

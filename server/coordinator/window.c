@@ -117,6 +117,12 @@ bool window_has(const struct run *run, uint64_t step)
     return run->window.taken.low >= (step + 1) * run->settings.slots;
 }
 
+uint64_t window_taken_steps(const struct run *run)
+{
+    uint64_t end = run->settings.async ? run->window.taken.low / run->settings.slots : 0;
+    return end > run->steps.version ? end - run->steps.version : 0;
+}
+
 void window_doubt(struct run *run)
 {
     applied_reset(&run->window.taken, run->steps.version * run->settings.slots);

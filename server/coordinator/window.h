@@ -40,6 +40,9 @@ void window_refused(struct run *run);
 void window_asked(struct run *run);
 /* Whether workers have completed all tickets up to the end of this step. */
 bool window_has(const struct run *run, uint64_t step);
+/* Steps behind the run's version of which all chunks have all tickets: where training begins, those
+ * that servers read again from their journals. */
+uint64_t window_taken_steps(const struct run *run);
 /* These completions do not count any more: tickets that are not committed are granted again. */
 void window_doubt(struct run *run);
 /* Whether the request names the present boots of the run's servers: then the acknowledged ticket is

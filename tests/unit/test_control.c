@@ -1017,6 +1017,47 @@ static void reduce(struct control_fixture *f, uint64_t step)
                                                  .sample_count = 6}});
 }
 
+static struct status_reply status_of(struct control_fixture *f, struct arena *arena)
+{
+    struct status_reply reply;
+    assert_int_equal(say(f, call_new(f, CALL_STATUS)), ERR_OK);
+    assert_int_equal(wire_decode_status_reply(buf_slice(&answer.response), arena, &reply, NULL),
+                     ERR_OK);
+    return reply;
+}
+
+/* The server's journal has step 0. */
+TEST_F(the_speed_is_without_steps_that_servers_read_again, control)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    static const char text[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
+                               "data: {kind: spiral, points: 20, validation: 0.1}\n"
+                               "train: {steps: 10, slots: 2, slot_samples: 3, microbatch: 3}\n"
+                               "consistency: {kind: async}\n";
+    const uint64_t none = 0;
+    assert_int_equal(say(f, run_call(f, text, false)), ERR_OK);
+    report(f, (struct server_report){.kind = SERVER_READY,
+                                     .ready = {.cut = {f->shards.generation, 0},
+                                               .text = "",
+                                               .applied_low = 2,
+                                               .applied = &none,
+                                               .applied_words = 1}});
+    manifest(f, 0);
+    f->now_ns += SECOND;
+    reduce(f, 0);
+    struct status_reply status = status_of(f, &arena);
+    assert_int_equal(status.step, 1);
+    assert_int_equal(status.samples, 6);
+    assert_int_equal(status.samples_here, 0);
+    f->now_ns += SECOND;
+    report(f, (struct server_report){.kind = SERVER_COMMITTED,
+                                     .committed = {f->shards.generation, 0}});
+    reduce(f, 1);
+    status = status_of(f, &arena);
+    assert_int_equal(status.samples_here, 6);
+    assert_true(status.seconds == 1);
+}
+
 TEST_F(a_gap_in_the_order_log_is_said_and_the_run_goes_on, control)
 {
     scoped(buf_release) struct buf text = {0};

@@ -152,6 +152,23 @@ TEST_F(p12_a_new_generation_knows_what_all_servers_have, coordinator, .plan = 5,
     assert_int_equal(granted(f), 10);
 }
 
+/* Of steps 1 and 2, beside tickets of step 3. */
+TEST_F(samples_that_servers_read_again_are_known_when_training_begins, coordinator, .plan = 5,
+       .async = true)
+{
+    struct coordinator_past past = {
+        .generation = 4,
+        .cut = {.name = {4, 1}, .server_count = 2, .servers = {{"s0", {0}}, {"s1", {0}}}}};
+    start_preparing(f, &f->run, &past);
+    assert_int_equal(status(f).read_again, 0);
+    assert_int_equal(say_taken(f, 0, 1, 13, 0), ERR_OK);
+    assert_int_equal(say_taken(f, 1, 1, 14, 0), ERR_OK);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    assert_int_equal(status(f).read_again, 2 * SLOTS * f->run.slot_samples);
+    step(f, 1);
+    assert_int_equal(status(f).read_again, SLOTS * f->run.slot_samples);
+}
+
 TEST_F(p12_what_all_servers_have_of_the_windows_last_step_is_not_granted, coordinator, .plan = 5,
        .async = true)
 {
