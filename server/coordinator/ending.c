@@ -4,6 +4,7 @@
 #include "server/coordinator/leaving.h"
 #include "server/coordinator/phase.h"
 #include "server/coordinator/send.h"
+#include "server/coordinator/steps.h"
 #include "server/coordinator/succession.h"
 #include "server/coordinator/tickets.h"
 
@@ -162,18 +163,23 @@ bool ending_waits_for_room(const struct run *run)
     return cuts_waits(&run->cuts) && run->cuts.fails > 0;
 }
 
+/* A successor may go on with what a pause leaves on servers. */
+static uint64_t version_dropped(const struct run *run)
+{
+    return run->ending.kind == ENDING_PAUSE ? run->steps.version : steps_dropped(run);
+}
+
 /* Stops at once. Steps after the newest cut are lost, and the reason names them. */
 void ending_now(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;
-    uint64_t cut = run->cuts.newest.name.version;
+    uint64_t cut = run->cuts.newest.name.version, dropped = version_dropped(run);
     char text[COORDINATOR_TEXT_BYTES];
     snprintf(text, sizeof text, "%.100s", run->ending.reason);
-    if (run->steps.version > cut)
+    if (dropped > cut)
         snprintf(text, sizeof text,
                  "%.100s; version %llu is dropped, the newest checkpoint is of version %llu",
-                 run->ending.reason, (unsigned long long)run->steps.version,
-                 (unsigned long long)cut);
+                 run->ending.reason, (unsigned long long)dropped, (unsigned long long)cut);
     ending_over(coordinator, RUN_STOPPED, text);
 }
 

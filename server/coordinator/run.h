@@ -114,6 +114,7 @@ struct steps {
     struct seal_counters counters;
     uint64_t granted_step; /* the newest step with a granted ticket, in this generation */
     bool committed;        /* `commit` is a decision of this generation */
+    uint64_t undone;       /* until then: the version that a rewind left; async: not known */
     struct commit commit;
     uint8_t *behind; /* by slot, of the newest commit's step: versions that weights were behind */
     uint32_t behind_most;

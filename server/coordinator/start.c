@@ -159,7 +159,7 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
     if (past != NULL) {
         run.generation = past->generation;
         run.settings.servers_min = generation_servers_min(settings, &past->cut);
-        steps_rewind(&run, &past->cut);
+        steps_follow(&run, past);
         run.has_fingerprint = past->has_fingerprint;
         memcpy(run.fingerprint, past->fingerprint, sizeof run.fingerprint);
     }

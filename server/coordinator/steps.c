@@ -30,14 +30,34 @@ static struct seal *seal_of(struct run *run, uint64_t step)
 
 /* ---- going to a version ---- */
 
+/* Of async a journal may have what a rewind leaves. */
+static void note_undone(struct run *run, uint64_t version)
+{
+    if (!run->settings.async && (run->steps.committed || version > run->steps.undone))
+        run->steps.undone = version;
+}
+
 void steps_rewind(struct run *run, const struct cut_record *cut)
 {
+    note_undone(run, run->steps.version);
     run->steps.version = cut->name.version;
     run->steps.counters = cut->counters;
     run->steps.granted_step = run->steps.version;
     run->steps.committed = false;
     for (uint32_t i = 0; i <= run->settings.delay; i++)
         seal_restart(&run->steps.seals[i]);
+}
+
+void steps_follow(struct run *run, const struct coordinator_past *past)
+{
+    steps_rewind(run, &past->cut);
+    note_undone(run, past->recorded);
+}
+
+uint64_t steps_dropped(const struct run *run)
+{
+    const struct steps *steps = &run->steps;
+    return steps->committed || steps->undone < steps->version ? steps->version : steps->undone;
 }
 
 /* The newest step with a ticket that the dead coordinator may have granted. P6: it may have decided
@@ -54,6 +74,7 @@ void steps_adopt(struct run *run, uint64_t version, const struct commit *decisio
     run->steps.version = version;
     run->steps.granted_step = newest_granted(run);
     run->steps.committed = decision != NULL;
+    run->steps.undone = 0; /* its servers hold all that was decided */
     if (decision == NULL)
         return; /* the run begins with the cut, and has the cut's counters */
     run->steps.counters =

@@ -11,9 +11,14 @@ void steps_release(struct run *run);
 
 /* Puts the run where that cut is: its version and its counters, and nothing else. */
 void steps_rewind(struct run *run, const struct cut_record *cut);
+/* The same for a coordinator that follows another: where the newest cut is. */
+void steps_follow(struct run *run, const struct coordinator_past *past);
 /* Puts the run at `version`, after `decision` (NULL: after the cut), which is sent again in `term`.
  * The coordinator before may have granted tickets that this one does not know. */
 void steps_adopt(struct run *run, uint64_t version, const struct commit *decision, uint64_t term);
+/* The version that a stop drops, where it is above that of the newest cut: also what a rewind left and
+ * nobody has done again. */
+uint64_t steps_dropped(const struct run *run);
 /* The newest decision is a cut, also one that was adopted without it. */
 void steps_cut(struct run *run);
 /* The newest decision is sent again in that term. */

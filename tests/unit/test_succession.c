@@ -433,6 +433,52 @@ TEST_F(p7_a_stop_that_the_coordinator_before_was_asked_for_is_carried_out, succe
     assert_string_equal(status(&f->c).reason, "operator");
 }
 
+/* A killed server took the steps along. */
+TEST_F(an_inherited_stop_that_goes_back_says_which_version_is_dropped, succession)
+{
+    f->past.stops = true;
+    snprintf(f->past.stop, sizeof f->past.stop, "operator");
+    go_on(f);
+    tick(&f->c, STOP_MS);
+    assert_int_equal(status(&f->c).state, RUN_STOPPED);
+    assert_string_equal(status(&f->c).reason,
+                        "operator; version 6 is dropped, the newest checkpoint is of version 2");
+}
+
+/* Its successor may go on with them. */
+TEST_F(a_pause_of_a_successor_drops_nothing, succession)
+{
+    go_on(f);
+    assert_int_equal(coordinator_pause(f->c.coordinator, f->c.now_ms, "signal"), ERR_OK);
+    look(&f->c);
+    const char *said = f->c.seen[f->c.count - 1].log.text;
+    assert_non_null(strstr(said, "run paused"));
+    assert_null(strstr(said, "is dropped"));
+}
+
+TEST_F(a_stop_after_a_rewind_says_which_version_is_dropped, succession, .held = 5)
+{
+    restart_server(&f->c, 1);
+    assert_int_equal(status(&f->c).version, 2);
+    stop(&f->c);
+    assert_int_equal(status(&f->c).state, RUN_STOPPED);
+    assert_string_equal(status(&f->c).reason,
+                        "operator; version 5 is dropped, the newest checkpoint is of version 2");
+}
+
+/* It began anew at the checkpoint, and had to begin anew again. */
+TEST_F(what_was_dropped_is_not_told_of_a_later_stop, succession, .held = 5)
+{
+    restart_server(&f->c, 1);
+    f->c.generation = status(&f->c).generation;
+    ready_all(&f->c, 2);
+    step(&f->c, 2);
+    restart_server(&f->c, 0);
+    stop(&f->c);
+    assert_string_equal(status(&f->c).reason,
+                        "operator; version 3 is dropped, the newest checkpoint is of version 2");
+}
+
 /* What the servers wrote for the coordinator before was of a generation that is over. */
 TEST_F(p9_a_stop_may_cut_a_version_that_an_older_generation_cut_in_other_files, succession,
        .asked = true)
