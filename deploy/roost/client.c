@@ -62,9 +62,8 @@ int client_fail(const struct client_options *options, enum err err, const struct
     int exit_code = command_fail(err, reason);
     if (!options->named && (err == ERR_UNREACHABLE || err == ERR_UNTRUSTED))
         fprintf(stderr,
-                "nothing runs at %s, where a cluster is looked for that is not named: paste the "
-                "options of the `roost status ...` line that `roost up` prints, or give --cluster "
-                "and --certs\n",
+                "no cluster was named, so %s was meant: paste the options of the `roost status "
+                "...` line that `roost up` prints, or give --cluster and --certs\n",
                 options->cluster);
     return exit_code;
 }

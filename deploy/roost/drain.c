@@ -128,7 +128,7 @@ int command_drain(int argc, char **argv)
 {
     static const struct argp_option rows[] = {
         {"lost", 'l', NULL, 0,
-         "It will not come back: go on without it, from the newest recorded checkpoint", 0},
+         "it will not come back: go on without it, from the newest recorded checkpoint", 0},
         {0}};
     static const struct argp own = {.options = rows, .parser = parse_option};
     bool lost = false, needed = false;

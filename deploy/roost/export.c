@@ -173,7 +173,7 @@ int command_export(int argc, char **argv)
     arguments_parse(&about, argc, argv, &arguments);
     enum err err = config_path_error(stored_open(arguments.subject, &stored, &reason));
     if (err == ERR_OK)
-        err = export_to(&stored, out, &reason);
+        err = config_path_error(export_to(&stored, out, &reason));
     if (err != ERR_OK)
         return command_fail(err, &reason);
     printf("%s\n", out);

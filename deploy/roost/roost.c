@@ -81,7 +81,8 @@ int main(int argc, char **argv)
         printf("roost %s\n", ROOST_VERSION);
         return printed(EXIT_SUCCESS);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
         print_usage(stdout);
         return printed(EXIT_SUCCESS);
     }

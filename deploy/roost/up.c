@@ -818,7 +818,7 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
         options.launch.spec_path = stored_spec;
     }
     if (options.launch.spec_path == NULL) {
-        fprintf(stderr, "%s: which spec? See --help\n", argv[0]);
+        fprintf(stderr, "%s: which spec? `%s --help`\n", argv[0], argv[0]);
         return EXIT_USAGE;
     }
     int stopped = EXIT_SUCCESS;
