@@ -186,6 +186,20 @@ static enum err settle_products(struct worker_run *run, const struct worker_run_
     return probe_numerics(run, probe, options->logger, reason);
 }
 
+/* What was timed with another library or on another kind of device is not used. */
+static void warn_of_other_products(const struct worker_run *run, const struct logger *logger)
+{
+    const char *products = run->spec.train.products;
+    size_t bytes = strcspn(products, ";");
+    char kind[128];
+    if (products[bytes] == 0 || run->kernels->write_products == NULL ||
+        strncmp(products, run->kernels->numerics, bytes) == 0)
+        return;
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(products, ":;"), products);
+    log_warning(logger, "the run's products were timed elsewhere", log_text("there", kind),
+                log_text("next", "go on by cuBLASLt's own choice"));
+}
+
 /* The other devices, which compute what the first one does. */
 static enum err open_others(struct worker_run *run, const struct worker_run_options *options,
                             struct fingerprint_options probe, struct reason *reason)
@@ -304,6 +318,7 @@ static enum err open_all(const struct describe_reply *description,
     TRY(probe_numerics(run, &probe, options->logger, reason));
     if (times_products(run))
         TRY(settle_products(run, options, &probe, reason));
+    warn_of_other_products(run, options->logger);
     choose_devices(run, options);
     run->lock = options->lock;
     TRY(open_others(run, options, probe, reason));

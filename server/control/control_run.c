@@ -78,11 +78,26 @@ static void fill_settings(struct control_run *run)
         .parameter_count = run->model.parameters_count,
         .parameters = run->parameters,
         .parameter_bytes_max = PARAMETER_BYTES_MAX,
-        .spec = run->stored.spec,
+        .spec = run->prepared_spec,
         .checkpoint_dir = run->checkpoint_dir,
         .restore = run->stored.restore,
     };
     memcpy(run->settings.data_digest, run->stored.data_digest, WIRE_DIGEST_BYTES);
+}
+
+/* A text that is stored without products may be an older version's: it stays as it is. */
+static enum err fill_prepared_spec(struct control_run *run)
+{
+    scoped(buf_release) struct buf text = {0};
+    scoped(free_scoped) struct spec *spec = malloc(sizeof *spec);
+    bool plain = strcmp(run->spec.train.products, "heuristic") == 0;
+    if (spec == NULL)
+        return ERR_NOMEM;
+    *spec = run->spec;
+    snprintf(spec->train.products, sizeof spec->train.products, "heuristic");
+    TRY(plain ? buf_printf(&text, "%s", run->stored.spec) : spec_print(spec, &text));
+    run->prepared_spec = strndup((const char *)text.data, text.bytes);
+    return run->prepared_spec != NULL ? ERR_OK : ERR_NOMEM;
 }
 
 static enum err fill_run(struct control_run *run, struct reason *reason)
@@ -98,6 +113,7 @@ static enum err fill_run(struct control_run *run, struct reason *reason)
     run->checkpoint_dir = strndup((const char *)path.data, path.bytes);
     if (run->checkpoint_dir == NULL)
         return ERR_NOMEM;
+    TRY(fill_prepared_spec(run));
     fill_settings(run);
     return ERR_OK;
 }
@@ -130,6 +146,7 @@ void control_run_free(struct control_run *run)
     free(run->parameters);
     control_mesh_release(&run->mesh);
     free(run->checkpoint_dir);
+    free(run->prepared_spec);
     free(run);
 }
 
@@ -344,6 +361,22 @@ static enum err pin_spec(const char *wanted, const char *stored_text, struct buf
     return buf_append(ret_text, "", 1);
 }
 
+/* Other settings have other products, and others may be the fastest. */
+static enum err time_again(const char *wanted, struct buf *pinned, struct reason *reason)
+{
+    struct spec spec;
+    TRY(spec_parse((struct slice){(const uint8_t *)wanted, strlen(wanted)}, "the run's spec", NULL,
+                   &spec, reason));
+    if (!spec_times_products(spec.train.products))
+        return ERR_OK;
+    TRY(spec_parse((struct slice){pinned->data, pinned->bytes - 1}, "the run's spec", NULL, &spec,
+                   reason));
+    snprintf(spec.train.products, sizeof spec.train.products, "timed");
+    pinned->bytes = 0;
+    TRY(spec_print(&spec, pinned));
+    return buf_append(pinned, "", 1);
+}
+
 /* Overwrites the stored facts with the request's. */
 static enum err overlay(const struct control_wish *wish, const char *spec, struct store_run *stored)
 {
@@ -374,8 +407,10 @@ static enum err plan_resume(struct store *store, const struct control_wish *wish
     TRY(pin_spec(request->spec, stored->spec, spec, reason));
     if (request->spec[0] != 0)
         TRY(compare(stored->spec, (const char *)spec->data, &plan->notes, &other_bits, reason));
-    if (other_bits) /* the first worker brings the one of what it computes now */
+    if (other_bits) { /* the first worker brings the one of what it computes now */
         stored->has_fingerprint = plan->past.has_fingerprint = false;
+        TRY(time_again(request->spec, spec, reason));
+    }
     if (memcmp(stored->data_digest, request->data_digest, WIRE_DIGEST_BYTES) != 0)
         return reason_set(reason, ERR_DATA_SET,
                           "the data set is not the one that %s was trained on", wish->directory);

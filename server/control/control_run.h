@@ -19,6 +19,9 @@ struct control_run {
     struct map_parameter *parameters; /* one for each of the model's */
     struct control_mesh mesh;
     char *checkpoint_dir;
+    char *
+        prepared_spec; /* what servers are told, who have no use for products: it stays the same when
+                            these are timed */
     struct coordinator_run settings; /* points into the rest */
 };
 

@@ -22,6 +22,15 @@ static enum err spec_with(const struct control_run *run, const char *products,
     return ERR_OK;
 }
 
+static void tell_people(const struct control *control)
+{
+    const struct store_run *stored = &control->run->stored;
+    struct reason reason = {0};
+    if (record_spec(stored->directory, stored->spec, &reason) != ERR_OK)
+        log_warning(control->config.logger, "run.yaml lacks the products",
+                    log_text("reason", reason.text), log_text("next", "checkpoints have them"));
+}
+
 static enum err keep(struct control *control, const char *products, struct reason *reason)
 {
     struct control_run *run = control->run;
@@ -45,6 +54,7 @@ static enum err keep(struct control *control, const char *products, struct reaso
     memcpy(run->spec.train.products, spec->train.products, sizeof spec->train.products);
     log_info(control->config.logger, "products kept", log_uint("run", run->stored.run),
              log_uint("bytes", strlen(products)));
+    tell_people(control);
     return ERR_OK;
 }
 

@@ -25,6 +25,14 @@ static enum err join_path(char *ret_path, const char *directory, const char *nam
     return ERR_OK;
 }
 
+enum err record_spec(const char *directory, const char *spec, struct reason *reason)
+{
+    char path[PATH_BYTES];
+    TRY(join_path(path, directory, "run.yaml", reason));
+    return file_write_atomic(&file_ops_real, path, 0644,
+                             (struct slice){(const uint8_t *)spec, strlen(spec)}, reason);
+}
+
 static enum err open_files(struct record *record, const struct record_run *run,
                            uint64_t *ret_reached, struct reason *reason)
 {
@@ -33,9 +41,7 @@ static enum err open_files(struct record *record, const struct record_run *run,
     TRY(join_path(path, directory, "events", reason));
     TRY(file_make_dirs(path, 0755, reason));
     TRY(tfevents_open(&file_ops_real, path, time_wall_s(), &record->events, reason));
-    TRY(join_path(path, directory, "run.yaml", reason));
-    TRY(file_write_atomic(&file_ops_real, path, 0644,
-                          (struct slice){(const uint8_t *)spec, strlen(spec)}, reason));
+    TRY(record_spec(directory, spec, reason));
     const struct step_log_place cut = {run->version, run->generation};
     return step_log_open(&file_ops_real, directory, cut, &record->steps, ret_reached, reason);
 }

@@ -39,6 +39,8 @@ struct record_run {
 enum err record_open(struct record *record, const struct record_run *run, uint64_t *ret_reached,
                      struct reason *reason) MUST_USE;
 void record_release(struct record *record); /* flushes; {0} is fine */
+/* Writes run.yaml: the run's settings have changed. */
+enum err record_spec(const char *directory, const char *spec, struct reason *reason) MUST_USE;
 
 /* Failures stick in record->err: a full disk costs the log, not the run. So does ERR_OLD_TERM, which
  * says that steps.jsonl is another file: perhaps another coordinator's. */

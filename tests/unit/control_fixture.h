@@ -102,6 +102,7 @@ void call_fail(struct call *take_call, enum err err, const char *text)
 struct shards {
     unsigned prepared; /* how often it was told to */
     uint64_t generation;
+    char spec[4096]; /* with the newest */
     bool ended;
 };
 
@@ -112,6 +113,7 @@ void shards_command(struct shards *shards, const struct server_command *command)
     if (command->kind == SERVER_PREPARE) {
         shards->prepared++;
         shards->generation = command->prepare.generation;
+        snprintf(shards->spec, sizeof shards->spec, "%s", command->prepare.spec);
     }
 }
 

@@ -55,6 +55,30 @@ TEST_F(the_products_that_come_first_are_the_runs, control)
     assert_int_equal(store_find_active_run(f->store, &stored, NULL), ERR_OK);
     assert_non_null(strstr(stored.spec, kept));
     store_run_release(&stored);
+    struct file_map yaml;
+    assert_int_equal(file_map_open(folder_path(&f->folder, "run/run.yaml"), &yaml, NULL), ERR_OK);
+    assert_non_null(memmem(yaml.bytes.data, yaml.bytes.bytes, kept, strlen(kept)));
+    file_map_release(&yaml);
+}
+
+/* They borrow the text, and hold the run by its digest. */
+TEST_F(servers_are_told_the_same_run_before_and_after, control)
+{
+    static struct spec told;
+    assert_int_equal(say(f, run_call(f, TIMED, false)), ERR_OK);
+    assert_int_equal(f->shards.prepared, 1);
+    char *before = strdup(f->shards.spec);
+    assert_null(strstr(before, "products"));
+    assert_int_equal(offer(f, describe(f, &told), kept), ERR_OK);
+    control_local_server(f->control, f->now_ns, NULL); /* it has started again */
+    assert_int_equal(f->shards.prepared, 2);
+    assert_string_equal(f->shards.spec, before);
+    control_free(f->control); /* the coordinator, too */
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_int_equal(f->shards.prepared, 3);
+    assert_string_equal(f->shards.spec, before);
+    free(before);
 }
 
 TEST_F(what_are_no_products_of_the_run_is_refused, control)

@@ -280,6 +280,8 @@ TEST_F(a_resume_keeps_the_products_that_were_timed, plan)
     expect_planned_products(f, KEPT);
     f->request.spec = "";
     expect_planned_products(f, KEPT);
+    f->request.spec = TIMED("timed") "optimizer: {lr: 0.05}\n"; /* other bits in any case */
+    expect_planned_products(f, "timed");
     f->request.spec = TIMED("heuristic");
     expect_planned_products(f, "heuristic");
     assert_non_null(strstr((const char *)f->plan.notes.data, "train.products"));
