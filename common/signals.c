@@ -3,23 +3,32 @@
 #include <signal.h>
 #include <unistd.h>
 
-static sigset_t waited_for(void)
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/* Without those that our parent has us ignore, as nohup does, and a script's shell for `command &`:
+ * a signal that is blocked would come all the same. */
+static sigset_t awaited_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
+    if (!is_ignored(SIGINT))
+        sigaddset(&set, SIGINT);
+    if (!is_ignored(SIGHUP))
+        sigaddset(&set, SIGHUP);
     return set;
 }
 
 static void wait_for_signals(void *argument)
 {
     struct signals *signals = argument;
-    sigset_t set = waited_for();
     for (;;) {
         int number;
-        if (sigwait(&set, &number) != 0 || atomic_load(&signals->stopping))
+        if (sigwait(&signals->awaited, &number) != 0 || atomic_load(&signals->stopping))
             return;
         signals->received(signals->owner, number);
     }
@@ -28,9 +37,9 @@ static void wait_for_signals(void *argument)
 enum err signals_start(struct signals *signals, void (*received)(void *owner, int number),
                        void *owner)
 {
-    sigset_t set = waited_for();
     signal(SIGPIPE, SIG_IGN);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signals->awaited = awaited_signals();
+    pthread_sigmask(SIG_BLOCK, &signals->awaited, NULL);
     signals->received = received;
     signals->owner = owner;
     atomic_init(&signals->stopping, false);

@@ -1,14 +1,18 @@
-/* Signals as events: one thread waits for SIGTERM, SIGINT and SIGHUP and calls back. */
+/* Signals as events: one thread waits for SIGTERM, SIGINT and SIGHUP and calls back. SIGINT and
+ * SIGHUP stay ignored where whoever started the process had it so (nohup, `command &` of a script).
+ */
 #ifndef ROOST_COMMON_SIGNALS_H
 #define ROOST_COMMON_SIGNALS_H
 
 #include "common/thread.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 struct signals {
     struct thread thread;
+    sigset_t awaited;
     void (*received)(void *owner, int number);
     void *owner;
     atomic_bool stopping;

@@ -19,6 +19,10 @@ import traceback
 
 import stacks
 
+# Whoever starts a suite in a script's background has it ignore SIGINT, and programs under test must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 BUILD = os.environ.get("TEST_BUILD", os.path.abspath("build"))
 SCRATCH = os.environ.get("TEST_DIR") or tempfile.mkdtemp(prefix="roost-test-")
 QUICK = bool(os.environ.get("TEST_QUICK"))
