@@ -65,15 +65,29 @@ static enum err open_alone(const char *directory, struct folder *folder, struct 
     return open_folder(directory, folder, reason);
 }
 
+static bool has(const struct checkpoint_names *names, struct checkpoint_name name)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (names->names[i].generation == name.generation &&
+            names->names[i].version == name.version)
+            return true;
+    return false;
+}
+
 static enum err find(const struct folder *folder, struct checkpoint_name name,
                      struct reason *reason)
 {
-    for (size_t i = 0; i < folder->names.count; i++)
-        if (folder->names.names[i].generation == name.generation &&
-            folder->names.names[i].version == name.version)
-            return ERR_OK;
-    return reason_set(reason, ERR_INVALID, "%s has no recorded checkpoint %s", folder->path,
-                      name_text(name).text);
+    return has(&folder->names, name)
+               ? ERR_OK
+               : reason_set(reason, ERR_INVALID, "%s has no recorded checkpoint %s", folder->path,
+                            name_text(name).text);
+}
+
+/* A run that goes on may have pruned it since it was listed. */
+static bool is_gone(const struct folder *folder, struct checkpoint_name name)
+{
+    scoped(checkpoint_names_release) struct checkpoint_names now = {0};
+    return checkpoint_list(folder->path, &now, NULL) == ERR_OK && !has(&now, name);
 }
 
 /* ---- list, verify ---- */
@@ -146,7 +160,7 @@ static void put_finding(struct json_writer *writer, const struct finding *findin
     json_put_end(writer);
 }
 
-/* Prints all; false: one is damaged. */
+/* Prints all that are still there; false: one is damaged. */
 static bool report(const struct folder *folder, bool verify, bool as_json)
 {
     scoped(buf_release) struct buf text = {0};
@@ -157,6 +171,8 @@ static bool report(const struct folder *folder, bool verify, bool as_json)
     for (size_t i = 0; i < folder->names.count; i++) {
         struct finding finding;
         examine(folder, i, verify, &finding);
+        if (finding.err != ERR_OK && is_gone(folder, finding.name))
+            continue;
         whole = whole && finding.err == ERR_OK;
         if (as_json)
             put_finding(&writer, &finding);

@@ -100,6 +100,8 @@ static enum err read_closed(const char *directory, struct facts *facts, struct r
     scoped(file_names_release) struct file_names segments = {0};
     struct digest before = {{0}};
     TRY(step_log_segments(directory, &segments, reason));
+    facts->segment_count = segments.count;
+    facts->closed_steps = 0;
     for (size_t i = 0; i < segments.count; i++) {
         const char *path = segments.names[i];
         struct step_log_footer footer = {0};
@@ -107,7 +109,6 @@ static enum err read_closed(const char *directory, struct facts *facts, struct r
         if (memcmp(&footer.before, &before, sizeof before) != 0)
             ledger_fault(&facts->ledger, "%.100s does not follow the segment before it", path);
         before = footer.state.newest;
-        facts->segment_count++;
         facts->closed_steps = footer.state.sums.last.step + 1;
         enum err err = ERR_OK;
         if (facts->full)
@@ -121,7 +122,7 @@ static enum err read_closed(const char *directory, struct facts *facts, struct r
 }
 
 /* A daemon that was killed while it wrote, or is writing, leaves a torn line. */
-static enum err read_rows(const char *directory, struct facts *facts, struct reason *reason)
+static enum err read_rows_once(const char *directory, struct facts *facts, struct reason *reason)
 {
     char path[PATH_BYTES];
     TRY(join_path(path, directory, "steps.jsonl", reason));
@@ -133,6 +134,20 @@ static enum err read_rows(const char *directory, struct facts *facts, struct rea
         return err;
     ledger_fault(&facts->ledger, "%.100s is not there: its rows are missing", path);
     return ERR_OK;
+}
+
+/* A run that goes on closes a segment now and then, and empties steps.jsonl: when it did so
+ * meanwhile, rows were passed over, and all are read again. */
+static enum err read_rows(const char *directory, struct facts *facts, struct reason *reason)
+{
+    for (;;) {
+        scoped(file_names_release) struct file_names segments = {0};
+        enum err err = read_rows_once(directory, facts, reason);
+        TRY(step_log_segments(directory, &segments, reason));
+        if (segments.count == facts->segment_count)
+            return err;
+        ledger_release(&facts->ledger); /* its seed stays */
+    }
 }
 
 /* What is recorded must be in the ledger. */
@@ -163,15 +178,18 @@ static enum err read_cut(const char *directory, struct facts *facts, struct reas
     facts->has_cut = true;
     facts->cut = checkpoint_about(checkpoint)->name;
     facts->counters = checkpoint_about(checkpoint)->counters;
-    compare_cut(facts);
     return ERR_OK;
 }
 
+/* The newest checkpoint first: a run that goes on may record one whose steps were not read. */
 static enum err read_all(const char *directory, struct facts *facts, struct reason *reason)
 {
     TRY(read_seed(directory, &facts->ledger.seed, reason));
+    TRY(read_cut(directory, facts, reason));
     TRY(read_rows(directory, facts, reason));
-    return read_cut(directory, facts, reason);
+    if (facts->has_cut)
+        compare_cut(facts);
+    return ERR_OK;
 }
 
 /* ---- for people ---- */
