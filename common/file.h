@@ -126,6 +126,8 @@ enum err file_claim_take(const char *path, bool shared, struct file_claim *ret_c
                          struct reason *reason) MUST_USE;
 void file_claim_release(struct file_claim *claim); /* {0} is fine */
 
+/* Makes the folder in one that is there, and makes its name durable. ERR_EXISTS: the name is taken. */
+enum err file_make_dir(const char *path, unsigned mode, struct reason *reason) MUST_USE;
 /* Makes the folder and those above it, and makes their names durable; fine when it is there. */
 enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason) MUST_USE;
 /* Makes a file's bytes durable, also those that another process wrote. */

@@ -182,7 +182,7 @@ void file_read_ahead(struct slice bytes)
 }
 
 /* A folder's name must survive a crash, as its files do. */
-static enum err make_dir(const char *path, unsigned mode, struct reason *reason)
+enum err file_make_dir(const char *path, unsigned mode, struct reason *reason)
 {
     if (mkdir(path, (mode_t)mode) != 0)
         return errno == EEXIST ? ERR_EXISTS : file_failed("make folder", path, reason);
@@ -198,13 +198,13 @@ enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
         if (*c != '/')
             continue;
         *c = 0;
-        enum err err = make_dir(part, mode, reason);
+        enum err err = file_make_dir(part, mode, reason);
         if (err != ERR_OK && err != ERR_EXISTS)
             return err;
         *c = '/';
     }
     struct stat status;
-    enum err err = make_dir(path, mode, reason);
+    enum err err = file_make_dir(path, mode, reason);
     if (err != ERR_EXISTS)
         return err;
     if (stat(path, &status) != 0)

@@ -1,6 +1,7 @@
 /* roost up: a whole cluster on this machine for one run: certificates, servers, workers, and the
  * run itself, watched to its end. Everything lies in the run's directory:
  *
+ *   up.lock                                this command's as long as it lasts: one at a time
  *   certs/ servers/N/ logs/ traces/        this command's and the daemons' own
  *   run.yaml steps.jsonl steps/ events/ checkpoints/    the run's, written by the daemons
  *
@@ -72,8 +73,9 @@ struct up {
     struct launch launch;
     uint32_t workers; /* that are there at once, at most */
     char directory[512];
-    char address[64]; /* of the coordinator */
-    uint32_t port;    /* where to look for the next free one: another place in every `up` */
+    struct file_claim claim; /* of the directory, alone */
+    char address[64];        /* of the coordinator */
+    uint32_t port;           /* where to look for the next free one: another place in every `up` */
     struct children children;
     struct progress progress;
     struct churn churn;
@@ -91,6 +93,7 @@ struct up {
 
 enum { KEY_TRACE_OUT = 0x200, KEY_DEVICES };
 static const char TRACE_FOLDER[] = "traces";
+static const char BACKEND_DEFAULT[] = "cpu";
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
@@ -130,21 +133,33 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 
 /* ---- the directory ---- */
 
-/* runs/NAME with the spec's file name up to its first dot. */
+static const char RUNS_FOLDER[] = "runs";
+
+/* runs/NAME with the spec's file name without its extension. A dot at its beginning begins none. */
 static void name_base(const char *spec_path, char ret_base[static BASE_BYTES])
 {
     const char *name = strrchr(spec_path, '/') == NULL ? spec_path : strrchr(spec_path, '/') + 1;
-    snprintf(ret_base, BASE_BYTES, "runs/%.*s", (int)strcspn(name, "."), name);
+    const char *dot = strrchr(name, '.');
+    size_t bytes = dot == NULL || dot == name ? strlen(name) : (size_t)(dot - name);
+    snprintf(ret_base, BASE_BYTES, "%s/%.*s", RUNS_FOLDER, (int)bytes, name);
 }
 
-/* The first that is not there. */
-static enum err choose_new(const struct run_directories *all, struct run_directory *ret_directory,
-                           struct reason *reason)
+/* A folder or file that cannot be made is a wrong setting, unless room is all that it lacks. */
+static enum err making_error(enum err err)
 {
+    return err == ERR_IO ? ERR_INVALID : config_path_error(err);
+}
+
+/* Makes the first that is not there: of two commands that start at once each makes another. */
+static enum err make_new(const struct run_directories *all, struct run_directory *ret_directory,
+                         struct reason *reason)
+{
+    TRY(making_error(file_make_dirs(RUNS_FOLDER, 0755, reason)));
     for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
         *ret_directory = run_directory(all, number);
-        if (access(ret_directory->path, F_OK) != 0)
-            return ERR_OK;
+        enum err err = file_make_dir(ret_directory->path, 0755, reason);
+        if (err != ERR_EXISTS)
+            return making_error(err);
     }
     return reason_set(reason, ERR_INVALID, "%s and all before it exist; name one with --dir",
                       ret_directory->path);
@@ -168,7 +183,7 @@ static enum err choose_newest(const struct run_directories *all,
     return ERR_OK;
 }
 
-/* Makes nothing. */
+/* Makes only one that nobody names. */
 static enum err choose_directory(const struct up_options *options,
                                  struct run_directory *ret_directory, struct reason *reason)
 {
@@ -178,7 +193,7 @@ static enum err choose_directory(const struct up_options *options,
     name_base(options->launch.spec_path, base);
     if (named == NULL)
         return options->launch.resume ? choose_newest(&all, ret_directory, reason)
-                                      : choose_new(&all, ret_directory, reason);
+                                      : make_new(&all, ret_directory, reason);
     *ret_directory = run_directory(&all, 1);
     if (strlen(named) > DIRECTORY_BYTES_MAX)
         return reason_set(reason, ERR_INVALID, "%.100s...: the directory's path is longer than %d",
@@ -186,12 +201,6 @@ static enum err choose_directory(const struct up_options *options,
     if (options->launch.resume && !holds_run(named))
         return reason_set(reason, ERR_INVALID, "%s holds no run to resume", named);
     return ERR_OK;
-}
-
-/* A folder or file that cannot be made is a wrong setting, unless room is all that it lacks. */
-static enum err making_error(enum err err)
-{
-    return err == ERR_IO ? ERR_INVALID : config_path_error(err);
 }
 
 /* Daemons that were killed a moment ago may not have ended yet. */
@@ -213,6 +222,28 @@ static enum err join_path(const struct up *up, const char *name, char *ret_path,
     return ERR_OK;
 }
 
+static enum err say_running(const char *directory, struct reason *reason)
+{
+    return reason_set(reason, ERR_BUSY,
+                      "the run of %s is running already: stop it first, or name another "
+                      "directory with --dir",
+                      directory);
+}
+
+/* Until this command ends, however it ends. A command that was killed a moment ago may not have
+ * ended yet. */
+static enum err claim_directory(struct up *up, const char *directory, struct reason *reason)
+{
+    uint64_t deadline = time_after_ms(time_now_ns(), ENDING_MS);
+    char path[512];
+    enum err err;
+    TRY(join_path(up, "up.lock", path, sizeof path, reason));
+    while ((err = file_claim_take(path, false, &up->claim, reason)) == ERR_EXISTS &&
+           time_now_ns() < deadline)
+        usleep(20000);
+    return err == ERR_EXISTS ? say_running(directory, reason) : making_error(err);
+}
+
 static enum err make_directory(struct up *up, struct reason *reason)
 {
     static const char *const parts[] = {"certs", "logs", "servers"};
@@ -222,13 +253,11 @@ static enum err make_directory(struct up *up, struct reason *reason)
     char path[512];
     TRY(choose_directory(options, &directory, reason));
     if (is_running(chosen))
-        return reason_set(reason, ERR_BUSY,
-                          "the run of %s is running already: stop it first, or name another "
-                          "directory with --dir",
-                          chosen);
+        return say_running(chosen, reason);
     TRY(making_error(file_make_dirs(chosen, 0755, reason)));
     if (realpath(chosen, up->directory) == NULL)
         return reason_set(reason, ERR_IO, "%s cannot be named absolutely", chosen);
+    TRY(claim_directory(up, chosen, reason));
     TRY(join_path(up, "checkpoints", path, sizeof path, reason));
     if (!options->launch.resume && access(path, F_OK) == 0)
         return reason_set(reason, ERR_INVALID,
@@ -649,6 +678,21 @@ static bool predict_places(struct up *up, const struct status_reply *status,
            predict(&up->children, &wish, ret_prediction, &reason) == ERR_OK;
 }
 
+/* With what the run is computed on, which no file of it says. */
+static void say_how_to_go_on(const struct up *up)
+{
+    const struct up_options *options = up->options;
+    fputs("go on with: roost up --resume --dir ", stderr);
+    print_quoted(stderr, up->directory);
+    if (strcmp(options->backend, BACKEND_DEFAULT) != 0)
+        fprintf(stderr, " --backend %s", options->backend);
+    if (options->devices != 1)
+        fprintf(stderr, " --devices %" PRIu32, options->devices);
+    if (options->insecure)
+        fputs(" --insecure", stderr);
+    fputc('\n', stderr);
+}
+
 static enum err print_summary(struct up *up, const struct status_reply *status,
                               struct reason *reason)
 {
@@ -669,11 +713,8 @@ static enum err print_summary(struct up *up, const struct status_reply *status,
         summary.digest = digest.text;
     }
     summary_print(&summary, up->options->launch.json);
-    if (up->stopped) {
-        fputs("go on with: roost up --resume --dir ", stderr);
-        print_quoted(stderr, up->directory);
-        fputc('\n', stderr);
-    }
+    if (up->stopped)
+        say_how_to_go_on(up);
     return status->state == RUN_FAILED ? reason_set(reason, ERR_RUN_FAILED, "%s", status->reason)
                                        : ERR_OK;
 }
@@ -781,6 +822,7 @@ static enum err up_run(const struct up_options *options, int *ret_stopped, struc
         err = train_to_end(up, signals, ret_stopped, reason);
     watch_signals_free(signals);
     children_release(&up->children);
+    file_claim_release(&up->claim);
     churn_release(&up->churn);
     launch_release(&up->launch);
     free(up);
@@ -804,7 +846,8 @@ static int up_command(int argc, char **argv, const char *summary, const char *re
     static const struct argp_child children[] = {
         {&launch_argp, 0, NULL, 0}, {&churn_argp, 0, NULL, 0}, {0}};
     struct argp argp = {rows, parse_option, "SPEC", summary, children, NULL, NULL};
-    struct up_options options = {.servers = 1, .devices = 1, .backend = "cpu", .churn.speed = 1};
+    struct up_options options = {
+        .servers = 1, .devices = 1, .backend = BACKEND_DEFAULT, .churn.speed = 1};
     struct reason reason = {0};
     char stored_spec[4096];
     argp_err_exit_status = EXIT_USAGE;
