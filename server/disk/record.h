@@ -57,8 +57,8 @@ enum err record_sync(struct record *record, struct reason *reason) MUST_USE;
 /* After ERR_OLD_TERM, while no other coordinator writes the log: an operator replaced steps.jsonl, and
  * the log goes on with the rows that are there. */
 enum err record_reopen(struct record *record, struct reason *reason) MUST_USE;
-/* A rewind: rows beyond `version` will come again. What a full disk has no room for is tried again
- * before any row is written; record_sync() tells whether it is done. */
+/* A rewind: rows beyond `version` will come again. On a full disk, and while steps.jsonl is
+ * another file, it is done later, before any row is written; record_sync() tells whether it is done. */
 void record_rewind(struct record *record, uint64_t version);
 
 #endif

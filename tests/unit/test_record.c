@@ -253,6 +253,36 @@ TEST_F(a_rewind_for_which_there_is_no_room_comes_before_the_next_rows, record)
     f->record.steps.file.ops = &file_ops_real;
 }
 
+/* `cp` and `mv` of steps.jsonl, when a segment is due. */
+static void replace_steps(struct record_fixture *f)
+{
+    scoped(free_scoped) char *text = text_of(f, "steps.jsonl");
+    assert_int_equal(
+        file_write_atomic(&file_ops_real, f->record.steps.file.path, 0644, slice_of(text), NULL),
+        ERR_OK);
+    f->record.steps.close_at = 1;
+}
+
+TEST_F(a_rewind_while_the_log_is_another_file_is_done_when_it_is_opened_again, record)
+{
+    struct reason reason = {0};
+    open_at(f, 0);
+    for (uint64_t i = 0; i < 5; i++)
+        step(f, i);
+    record_flush(&f->record);
+    replace_steps(f);
+    step(f, 5);
+    record_flush(&f->record);
+    assert_int_equal(f->record.err, ERR_OLD_TERM);
+    record_rewind(&f->record, 2);
+    record_rewind(&f->record, 3);
+    assert_int_equal(record_reopen(&f->record, &reason), ERR_OK);
+    for (uint64_t i = 2; i < 6; i++)
+        step(f, i);
+    assert_int_equal(record_sync(&f->record, &reason), ERR_OK);
+    assert_steps(f, 6);
+}
+
 /* Its successor takes none of these rows for those of the steps that came again. */
 TEST_F(a_rewind_that_a_dead_coordinator_owes_is_done_by_its_successor, record)
 {
