@@ -14,17 +14,8 @@ enum {
 
 /* ---- which rows stay ---- */
 
-/* Step n leads to version n + 1. A validation of version n comes behind step n - 1, and goes with
- * it when the run goes back to n. */
-static bool row_stays(struct slice row, uint64_t version)
-{
-    uint64_t number;
-    bool is_step;
-    return step_log_row_number(row, &is_step, &number) && number < version;
-}
-
-/* The next row at `at`, without its end; false: there is none that is whole. */
-static bool next_row(struct slice rows, size_t at, struct slice *ret_row)
+/* The next line at `at`, without its end; false: there is none that is whole. */
+static bool next_line(struct slice rows, size_t at, struct slice *ret_row)
 {
     const uint8_t *end = at < rows.bytes ? memchr(rows.data + at, '\n', rows.bytes - at) : NULL;
     if (end == NULL)
@@ -33,13 +24,41 @@ static bool next_row(struct slice rows, size_t at, struct slice *ret_row)
     return true;
 }
 
+/* Step n leads to version n + 1. A validation of version n comes behind step n - 1, and goes with
+ * it when the run goes back to n. */
 size_t step_log_keep(struct slice rows, uint64_t version)
 {
     struct slice row;
-    size_t at = 0;
-    while (next_row(rows, at, &row) && row_stays(row, version))
-        at += row.bytes + 1;
-    return at;
+    size_t kept = 0;
+    for (size_t at = 0; next_line(rows, at, &row); at += row.bytes + 1) {
+        uint64_t number;
+        bool is_step;
+        if (!step_log_row_number(row, &is_step, &number))
+            continue; /* somebody wrote it between the rows */
+        if (number >= version)
+            break;
+        kept = at + row.bytes + 1;
+    }
+    return kept;
+}
+
+/* Takes the lines from `at` on out of *rows that are no rows, but not the last one when it has no
+ * end. The end of those that stay. */
+static size_t take_out_others(struct buf *rows, size_t at)
+{
+    struct slice line;
+    size_t kept = at;
+    for (; next_line(buf_slice(rows), at, &line); at += line.bytes + 1) {
+        uint64_t number;
+        bool is_step;
+        if (!step_log_row_number(line, &is_step, &number))
+            continue;
+        memmove(rows->data + kept, line.data, line.bytes + 1);
+        kept += line.bytes + 1;
+    }
+    memmove(rows->data + kept, rows->data + at, rows->bytes - at);
+    rows->bytes -= at - kept;
+    return kept;
 }
 
 static bool is_of(struct slice text, uint64_t generation)
@@ -55,7 +74,7 @@ uint64_t step_log_reach(struct slice rows, struct step_log_place from)
 {
     struct slice row;
     uint64_t version = from.version;
-    for (size_t at = 0; next_row(rows, at, &row); at += row.bytes + 1) {
+    for (size_t at = 0; next_line(rows, at, &row); at += row.bytes + 1) {
         uint64_t number;
         bool is_step;
         if (step_log_row_number(row, &is_step, &number) && is_step && number == version &&
@@ -81,7 +100,7 @@ static enum err copy_sums(const struct ledger *from, struct ledger *to)
 static enum err add_rows(struct step_log *log, struct slice rows)
 {
     struct slice text;
-    for (size_t at = 0; next_row(rows, at, &text); at += text.bytes + 1) {
+    for (size_t at = 0; next_line(rows, at, &text); at += text.bytes + 1) {
         struct ledger_row row;
         struct reason reason;
         bool is_step;
@@ -119,7 +138,7 @@ static enum err segment_path(const struct step_log *log, struct slice rows,
 {
     struct slice row = {0};
     uint64_t number = 0;
-    bool is_step, found = next_row(rows, 0, &row) && step_log_row_number(row, &is_step, &number);
+    bool is_step, found = next_line(rows, 0, &row) && step_log_row_number(row, &is_step, &number);
     check(found);
     if (snprintf(path, STEP_LOG_PATH_BYTES, "%s/%012" PRIu64 ".jsonl", log->folder, number) >=
         STEP_LOG_PATH_BYTES)
@@ -207,8 +226,8 @@ static enum err count_doubled(const char *path, const struct file_names *segment
     return ERR_OK;
 }
 
-/* Moves the rows of steps.jsonl into *rows, and all but the last of them into segments when there
- * are many. */
+/* Moves the rows of steps.jsonl into *rows, without other lines, and all but the last of them into
+ * segments when there are many. */
 static enum err divide(struct step_log *log, const char *path, uint64_t offset, struct buf *rows,
                        struct reason *reason)
 {
@@ -221,12 +240,11 @@ static enum err divide(struct step_log *log, const char *path, uint64_t offset, 
         if (rows->bytes == before)
             break;
         offset += rows->bytes - before;
-        size_t kept =
-            step_log_keep((struct slice){rows->data + whole, rows->bytes - whole}, UINT64_MAX);
-        TRY(add_rows(log, (struct slice){rows->data + whole, kept}));
-        whole += kept;
-        if (kept == 0)
-            break; /* no row, or one without its end */
+        size_t kept = take_out_others(rows, whole);
+        TRY(add_rows(log, (struct slice){rows->data + whole, kept - whole}));
+        whole = kept;
+        if (rows->bytes - whole >= PIECE_BYTES)
+            break; /* no row is so long */
         if (whole < log->segment_bytes)
             continue;
         TRY(write_segment(log, (struct slice){rows->data, whole}, reason));
@@ -337,7 +355,7 @@ static bool is_changed(const struct file_log *file)
            (err == ERR_OK && there.bytes != file->bytes && file_log_in_place(file));
 }
 
-/* The rows that are gone are lost; those that are there stay. */
+/* The rows that are gone are lost; those that are there stay, also behind somebody's lines. */
 static enum err take_changed(struct step_log *log, struct reason *reason)
 {
     return is_changed(&log->file) ? step_log_reopen(log, reason) : ERR_OK;
@@ -361,7 +379,7 @@ static enum err close_segment(struct step_log *log, struct reason *reason)
     if (!file_log_in_place(&log->file))
         return is_replaced(log, reason);
     TRY(file_read_part(log->file.path, 0, (size_t)log->file.bytes, &rows, reason));
-    if (rows.bytes != log->file.bytes || step_log_keep(buf_slice(&rows), UINT64_MAX) != rows.bytes)
+    if (rows.bytes != log->file.bytes || take_out_others(&rows, 0) != log->file.bytes)
         return step_log_reopen(log, reason); /* somebody wrote to it */
     TRY(write_segment(log, buf_slice(&rows), reason));
     return file_log_truncate(&log->file, 0, reason);
@@ -400,9 +418,10 @@ static enum err cut_open(struct step_log *log, uint64_t version, struct reason *
     if (log->file.bytes == 0)
         return sum_up(log, buf_slice(&rows));
     TRY(file_read_part(log->file.path, 0, (size_t)log->file.bytes, &rows, reason));
-    size_t kept = step_log_keep(buf_slice(&rows), version);
-    TRY(file_log_truncate(&log->file, kept, reason));
-    return sum_up(log, (struct slice){rows.data, kept});
+    rows.bytes = step_log_keep(buf_slice(&rows), version);
+    TRY(file_log_truncate(&log->file, rows.bytes, reason));
+    (void)take_out_others(&rows, 0); /* they go when the segment is closed */
+    return sum_up(log, buf_slice(&rows));
 }
 
 /* Its name has the number of its first row. */

@@ -17,7 +17,8 @@
  *
  * Who removes steps.jsonl while the run goes on, or puts another file in its place, loses its rows,
  * and those that come until the next rewind, or until it would be closed: then a new one is begun,
- * with the rows of the file that is there. Of one that was emptied the rows since stay.
+ * with the rows of the file that is there. Of one that was emptied the rows since stay. Lines that
+ * are no rows are dropped then, and the rows before and behind them stay.
  *
  * Reading needs the memory of a row, writing that of a segment. One thread. */
 #ifndef ROOST_COMMON_FILES_STEP_LOG_H
@@ -47,7 +48,7 @@ struct step_log {
     struct step_times times;      /* of its rows */
     uint64_t segment_bytes;       /* STEP_LOG_SEGMENT_BYTES, or a test's */
     uint64_t close_at;            /* the size at which it is closed, or closing is tried again */
-    bool changed;                 /* somebody else did, and rows are lost; who says so clears it */
+    bool changed;                 /* somebody else did; who says so clears it */
 };
 
 /* Where rows are looked for: steps from `version` on, of `generation` or a newer one. */
@@ -55,7 +56,7 @@ struct step_log_place {
     uint64_t version, generation;
 };
 
-/* Opens or makes the log of the run's directory; cuts a torn row off. Another process that has it
+/* Opens or makes the log of the run's directory; drops a torn row, and lines that are no rows. Another process that has it
  * open appends to what nobody reads any more. *ret_reached: the version that its rows lead to from
  * that place on without a gap, at least the place's. */
 enum err step_log_open(const struct file_ops *ops, const char *directory,
@@ -75,7 +76,8 @@ enum err step_log_sync(struct step_log *log, struct reason *reason) MUST_USE;
  * that for a rename as well: to be repeated before a row is appended. */
 enum err step_log_rewind(struct step_log *log, uint64_t version, struct reason *reason) MUST_USE;
 
-/* Where the rows end that led to `version`. Pure. */
+/* Where the rows end that led to `version`; lines between them that are no rows do not end them.
+ * Pure. */
 size_t step_log_keep(struct slice rows, uint64_t version);
 /* The version that the rows lead to from that place without a gap. Pure. */
 uint64_t step_log_reach(struct slice rows, struct step_log_place from);

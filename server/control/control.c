@@ -850,12 +850,16 @@ uint64_t control_next_ns(const struct control *control)
 static void say_lost_rows(struct control *control)
 {
     struct record *record = &control->record;
-    if (record->rows_lost || record->steps.changed)
+    if (record->rows_lost)
         log_error(control->config.logger, "rows of the run's log are lost",
-                  log_text("reason", record->rows_lost
-                                         ? record->reason.text
-                                         : "somebody removed, emptied or replaced steps.jsonl"),
+                  log_text("reason", record->reason.text),
                   log_text("next", "go on; roost ledger names the steps"));
+    if (record->steps.changed)
+        log_warning(
+            control->config.logger, "run's log was changed",
+            log_text("reason", "somebody removed, emptied, replaced or wrote to steps.jsonl"),
+            log_text("next", "go on with the rows that are there; roost ledger names the "
+                             "steps that are missing"));
     record->rows_lost = record->steps.changed = false;
 }
 

@@ -33,7 +33,7 @@ struct record_run {
     uint64_t epoch_samples;
 };
 
-/* Makes the directory, writes run.yaml, cuts a torn row off steps.jsonl. *ret_reached: the version
+/* Makes the directory, writes run.yaml, drops what is no row from steps.jsonl. *ret_reached: the version
  * that its rows lead to from the cut's, at least that one; a rewind cuts those beyond. Rows of an
  * older generation lead nowhere: a dead coordinator owed their rewind. */
 enum err record_open(struct record *record, const struct record_run *run, uint64_t *ret_reached,

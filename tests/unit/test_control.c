@@ -1121,8 +1121,10 @@ static void replace_log(struct control_fixture *f)
 
 TEST_F(a_log_that_an_operator_replaced_is_said_once_and_the_run_goes_on, control, .trains = true)
 {
-    const char *words = "rows of the run's log are lost  reason=\"somebody removed, emptied or "
-                        "replaced steps.jsonl\" next=\"go on; roost ledger names the steps\"";
+    const char *words =
+        "run's log was changed  reason=\"somebody removed, emptied, replaced or wrote "
+        "to steps.jsonl\" next=\"go on with the rows that are there; roost ledger "
+        "names the steps that are missing\"";
     replace_log(f);
     reduce(f, 0);
     log_begin(f);

@@ -358,12 +358,14 @@ TEST_F(a_step_s_row_can_be_written_by_itself, record)
     assert_int_equal(rows(f), 1);
 }
 
-TEST(a_torn_or_foreign_row_ends_what_is_kept)
+TEST(a_torn_row_ends_what_is_kept_and_a_line_that_is_none_does_not)
 {
     static const char torn[] = "{\"step\":0,\"loss\":1}\n{\"step\":1,\"lo";
-    static const char foreign[] = "{\"step\":0}\nhello\n{\"step\":1}\n";
+    static const char foreign[] = "{\"step\":0}\nhello\n{\"step\":1}\nhello\n";
     assert_int_equal(step_log_keep(slice_of(torn), 9), strlen("{\"step\":0,\"loss\":1}\n"));
-    assert_int_equal(step_log_keep(slice_of(foreign), 9), strlen("{\"step\":0}\n"));
+    assert_int_equal(step_log_keep(slice_of(foreign), 1), strlen("{\"step\":0}\n"));
+    assert_int_equal(step_log_keep(slice_of(foreign), 9),
+                     strlen("{\"step\":0}\nhello\n{\"step\":1}\n"));
     assert_int_equal(step_log_keep((struct slice){NULL, 0}, 9), 0);
 }
 

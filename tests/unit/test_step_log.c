@@ -604,18 +604,100 @@ TEST_F(a_log_that_was_emptied_goes_on_with_the_rows_since, step_log)
     }
 }
 
-/* Also of the same size, which is no sign of it. */
-TEST_F(a_log_that_somebody_wrote_to_goes_on_with_its_rows_before_that, step_log)
+static void write_to(struct step_log_fixture *f, uint64_t offset, const char *text)
 {
-    assert_int_equal(append(f, 0, 3), ERR_OK);
     int fd = open(f->log.file.path, O_WRONLY);
-    assert_int_equal(pwrite(fd, "#", 1, (off_t)(f->log.file.bytes / 3)), 1);
+    assert_int_equal(pwrite(fd, text, strlen(text), (off_t)offset), strlen(text));
     assert_int_equal(close(fd), 0);
+}
+
+/* The steps of steps.jsonl are those, in that order, and no other line is in it. */
+static void assert_steps(struct step_log_fixture *f, const uint64_t *steps, size_t count)
+{
+    scoped(buf_release) struct buf rows = {0}, expected = {0};
+    for (size_t i = 0; i < count; i++)
+        print_row(&expected, steps[i]);
+    assert_int_equal(file_read(f->log.file.path, 1 << 20, &rows, NULL), ERR_OK);
+    assert_int_equal(rows.bytes, expected.bytes);
+    assert_memory_equal(rows.data, expected.data, rows.bytes);
+}
+
+/* Also of the same size, which is no sign of it. The ledger finds the step that is missing. */
+TEST_F(a_log_that_somebody_wrote_to_loses_the_row_that_is_none_any_more, step_log)
+{
+    static const uint64_t kept[] = {0, 2, 3};
+    assert_int_equal(append(f, 0, 3), ERR_OK);
+    write_to(f, f->log.file.bytes / 3, "#");
     f->log.close_at = 1;
     assert_int_equal(append(f, 3, 4), ERR_OK);
-    assert_newest_rows(f, 0, 0);
+    assert_steps(f, kept, 3);
     assert_true(f->log.changed);
+    assert_true(f->log.sums.fault_count > 0);
     assert_int_equal(segments(f), 0);
+}
+
+/* As `echo '# lr lowered' >> steps.jsonl` does: when the segment is closed, at a rewind, and when
+ * another coordinator begins. */
+TEST_F(a_line_that_somebody_appended_costs_no_row, step_log)
+{
+    static const char note[] = "# lr lowered\n";
+    for (int way = 0; way < 3; way++) {
+        assert_int_equal(step_log_rewind(&f->log, 0, &f->reason), ERR_OK);
+        assert_int_equal(append(f, 0, 3), ERR_OK);
+        write_to(f, f->log.file.bytes, note);
+        if (way == 0)
+            f->log.close_at = strlen(note);
+        assert_int_equal(append(f, 3, 5), ERR_OK);
+        if (way == 1)
+            assert_int_equal(step_log_rewind(&f->log, 5, &f->reason), ERR_OK);
+        if (way == 2) {
+            step_log_release(&f->log);
+            open_at(f, 2);
+            assert_int_equal(f->reached, 5);
+        }
+        assert_rows(f, 5);
+    }
+}
+
+/* The row behind it is in the same line. */
+TEST_F(a_line_without_its_end_that_somebody_appended_costs_one_row, step_log)
+{
+    static const uint64_t kept[] = {0, 1, 2, 4};
+    assert_int_equal(append(f, 0, 3), ERR_OK);
+    write_to(f, f->log.file.bytes, "lr lowered ");
+    assert_int_equal(append(f, 3, 5), ERR_OK);
+    assert_int_equal(step_log_rewind(&f->log, 5, &f->reason), ERR_OK);
+    assert_steps(f, kept, 4);
+    assert_true(f->log.sums.fault_count > 0);
+}
+
+/* It goes when the segment is closed. */
+TEST_F(a_rewind_keeps_the_rows_behind_a_line_that_is_none, step_log)
+{
+    static const uint64_t kept[] = {0, 2, 3};
+    assert_int_equal(append(f, 0, 4), ERR_OK);
+    write_to(f, f->log.file.bytes / 4, "#"); /* of the same size */
+    assert_int_equal(step_log_rewind(&f->log, 3, &f->reason), ERR_OK);
+    f->log.close_at = 1;
+    assert_int_equal(append(f, 3, 4), ERR_OK);
+    assert_steps(f, kept, 3);
+    assert_true(f->log.sums.fault_count > 0);
+}
+
+/* A row is never so long; what is behind it is not looked at. */
+TEST_F(a_line_without_end_ends_the_log, step_log)
+{
+    scoped(buf_release) struct buf bytes = {0};
+    assert_int_equal(append(f, 0, 3), ERR_OK);
+    step_log_release(&f->log);
+    print_row(&bytes, 0);
+    for (size_t i = 0; i < (size_t)5 << 20; i++)
+        assert_int_equal(buf_append(&bytes, "#", 1), ERR_OK);
+    assert_int_equal(file_write_atomic(&file_ops_real, folder_path(&f->folder, "steps.jsonl"), 0644,
+                                       buf_slice(&bytes), NULL),
+                     ERR_OK);
+    open_at(f, 0);
+    assert_rows(f, 1);
 }
 
 /* As an editor does, and `mv`. */
