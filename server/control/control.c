@@ -1,22 +1,17 @@
 /* The coordinator on its daemon. */
 #include "server/control/control.h"
 
-#include "common/data/run_data.h"
-#include "common/files/checkpoint.h"
-#include "common/model/pipeline.h"
 #include "common/rand.h"
 #include "common/scoped.h"
 #include "common/time.h"
 #include "server/control/control_effects.h"
-#include "server/control/control_mesh.h"
+#include "server/control/control_start.h"
 #include "server/control/products.h"
 #include "server/control/replies.h"
-#include "server/control/run_request.h"
 
 #include <string.h>
 
-enum { FLUSH_MS = 1000, CONTINUE_MS = 10000, NS_PER_MS = 1000000 };
-enum { READ_MS = 100 /* between two questions whether the stored run's data are read */ };
+enum { FLUSH_MS = 1000, NS_PER_MS = 1000000 };
 
 /* ---- life ---- */
 
@@ -74,387 +69,6 @@ void control_free(struct control *control)
     free(control);
 }
 
-/* ---- starting a run ---- */
-
-/* The data of the run, where the spec wants them served. ERR_SEARCHING: they are read. */
-static enum err read_served(const struct control_run *run, struct data_reader *reader,
-                            const struct data_wish *wish, uint64_t now_ns, struct reason *reason)
-{
-    if (!run->spec.data.serve)
-        return ERR_OK;
-    TRY(data_reader_ask(reader, wish, now_ns, reason));
-    if (memcmp(data_digest(reader->data)->bytes, run->stored.data_digest, WIRE_DIGEST_BYTES) == 0)
-        return ERR_OK;
-    return reason_set(reason, ERR_DATA_SET,
-                      "the data set that this daemon would serve differs from the run's");
-}
-
-/* Whoever has the data set that this start waits for may wait for the checkpoints that it holds. */
-static void give_way(struct control *control, const struct data_wish *wish)
-{
-    if (!data_reader_is_for(&control->wanted_data, wish))
-        whole_cut_end_call(&control->whole, false);
-}
-
-/* The run has its number, and read_served() was OK. */
-static enum err serve_data(struct control *control, const struct control_run *run,
-                           struct data_reader *reader)
-{
-    return service_serve(control->config.service, run->stored.run, control->key, &run->spec,
-                         run->spec.data.serve ? data_reader_take(reader) : NULL);
-}
-
-/* While a run goes on nobody else may choose or remove its checkpoints. Coordinators share the
- * claim: one may not have heard yet that its term is over. */
-static enum err claim_directory(struct control *control, const char *directory,
-                                struct reason *reason)
-{
-    struct file_claim claim;
-    scoped(buf_release) struct buf path = {0};
-    TRY(buf_printf(&path, "%s/lock", directory));
-    TRY(file_make_dirs(directory, 0755, reason));
-    enum err err = file_claim_take((const char *)path.data, true, &claim, reason);
-    if (err == ERR_EXISTS)
-        return reason_set(reason, ERR_BUSY, "%s: roost checkpoint works in it", directory);
-    TRY(err);
-    file_claim_release(&control->claim);
-    control->claim = claim;
-    return ERR_OK;
-}
-
-/* The run goes on from the cut that an operator chose. What is newer is forgotten: first by the
- * store, then in the rows, at last on the disk; a crash in between begins this anew. */
-static enum err take_chosen(struct control *control, const struct control_run *run,
-                            struct record *record, struct coordinator_past *past,
-                            struct reason *reason)
-{
-    struct cut_name cut = past->cut.name;
-    TRY(store_forget_cuts(control->config.store, control->term, run->stored.run, cut, reason));
-    record_rewind(record, cut.version);
-    TRY(record_sync(record, reason)); /* on a full disk this is begun anew, too */
-    past->recorded = cut.version;     /* a server that is further has nobody's rows, and rewinds */
-    TRY(checkpoint_take_chosen(run->checkpoint_dir, reason));
-    log_warning(control->config.logger, "checkpoint restored",
-                log_uint("generation", cut.generation), log_uint("version", cut.version),
-                log_text("next", "go on from it"));
-    return ERR_OK;
-}
-
-/* What is written beside the checkpoints. */
-struct logs {
-    struct control *control;
-    const struct control_run *run;
-    uint64_t version; /* that the run goes on from */
-    uint64_t generation;
-    struct record record;
-    uint64_t recorded;
-};
-
-static enum err open_logs(void *owner, struct reason *reason)
-{
-    struct logs *logs = owner;
-    struct order_log *order = &logs->control->order;
-    const struct store_run *stored = &logs->run->stored;
-    const struct record_run about = {.directory = stored->directory,
-                                     .spec = stored->spec,
-                                     .version = logs->version,
-                                     .generation = logs->generation,
-                                     .epoch_samples = stored->samples};
-    TRY(record_open(&logs->record, &about, &logs->recorded, reason));
-    if (!logs->run->settings.ssp)
-        return ERR_OK;
-    /* Late rows of an earlier start must not follow the rows that this start keeps. */
-    order_log_release(order);
-    return order_log_open(order, stored->directory, logs->version, reason);
-}
-
-/* P7: whoever opens them takes the place of those that another coordinator has open. So they are
- * opened while the term is ours. */
-static enum err open_logs_in_term(struct control *control, struct logs *logs, struct reason *reason)
-{
-    const struct store_beside beside = {open_logs, logs};
-    enum err err = store_write_beside(control->config.store, control->term, &beside, reason);
-    if (err != ERR_OK)
-        record_release(&logs->record);
-    if (err == ERR_OLD_TERM)
-        control_effects_fail(control, err, reason);
-    return err;
-}
-
-/* Opens what is written beside the checkpoints; *ret_past: what the run goes on from. */
-static enum err open_directory(struct control *control, const struct control_run *run,
-                               struct record *ret_record, struct coordinator_past *ret_past,
-                               struct reason *reason)
-{
-    const struct store_run *stored = &run->stored;
-    bool chosen;
-    TRY(claim_directory(control, stored->directory, reason));
-    TRY(control_run_past(control->config.store, stored, ret_past, &chosen, reason));
-    struct logs logs = {.control = control,
-                        .run = run,
-                        .version = ret_past->cut.name.version,
-                        .generation = ret_past->generation};
-    TRY(open_logs_in_term(control, &logs, reason));
-    ret_past->recorded = logs.recorded;
-    enum err err =
-        chosen ? take_chosen(control, run, &logs.record, ret_past, reason) : (enum err)ERR_OK;
-    if (err != ERR_OK)
-        record_release(&logs.record);
-    else
-        *ret_record = logs.record;
-    return err;
-}
-
-/* It trains as well, with gaps. */
-static void note_waits(const struct control *control, const struct control_run *run)
-{
-    const struct spec *spec = &run->spec;
-    const struct schedule_shape shape =
-        pipeline_shape(spec, run->model.units_count, spec->train.node_slots);
-    struct reason why;
-    if (pipeline_waits(&shape, spec, &why))
-        log_warning(control->config.logger, "the delay does not keep all stages busy",
-                    log_text("why", why.text), log_text("next", "go on"));
-}
-
-/* It trains as well, with members that all do the same. */
-static void note_nothing_shared(const struct control *control, const struct control_run *run)
-{
-    uint32_t ranks = spec_mesh_ranks(&run->spec.mesh);
-    if (ranks > 1 && !control_mesh_shares(&run->mesh, &run->model))
-        log_warning(control->config.logger, "the workers of a place have nothing to share",
-                    log_uint("mesh.tensor", ranks),
-                    log_text("why", "all layers of the model are too small to be split"),
-                    log_uint("weights_min", MODEL_UNIT_CUT_MIN), log_text("next", "go on"));
-}
-
-/* Whether somebody removed rows that led to the checkpoint which the run goes on from. */
-static bool lacks_rows(const struct control *control)
-{
-    struct coordinator_status status;
-    coordinator_status(control->coordinator, &status);
-    return !step_log_has_all(&control->record.steps, status.cut.version);
-}
-
-/* It trains as well: the rows are for people. */
-static void note_missing_rows(const struct control *control, const struct control_run *run)
-{
-    if (lacks_rows(control))
-        log_warning(control->config.logger, "steps are missing in the run's log",
-                    log_text("directory", run->stored.directory),
-                    log_text("next", "go on; roost ledger names the steps"));
-}
-
-/* Gives the core the run, whose facts are stored. */
-static enum err start_stored(struct control *control, uint64_t now_ns, struct control_run *take_run,
-                             struct coordinator_past *past, struct reason *reason)
-{
-    struct coordinator_past stored;
-    struct record record;
-    struct control_run *run = take_run;
-    enum err err = store_run_secret(control->config.store, control->term, run->stored.run,
-                                    run->settings.secret, reason);
-    if (err == ERR_OK)
-        err = open_directory(control, run, &record, &stored, reason);
-    if (err != ERR_OK) {
-        file_claim_release(&control->claim);
-        control_run_free(run);
-        return err;
-    }
-    *past = stored;
-    record_release(&control->record);
-    control->record = record;
-    err = coordinator_start(control->coordinator, control_ms(now_ns), &run->settings, past, reason);
-    if (err != ERR_OK) {
-        control_run_free(run);
-        return err;
-    }
-    note_missing_rows(control, run);
-    note_waits(control, run);
-    note_nothing_shared(control, run);
-    control_run_free(control->run);
-    control->run = run;
-    control->costs = (struct costs){0};
-    control->training_ns = control->over_ns = 0;
-    control_effects_carry_out(control, now_ns);
-    return control->failed;
-}
-
-static enum err store_plan(struct control *control, struct control_plan *plan,
-                           struct reason *reason)
-{
-    struct store *store = control->config.store;
-    struct control_run *run = plan->run;
-    if (!plan->is_new)
-        return store_change_run(store, control->term, &run->stored, reason);
-    const struct coordinator_past *past = plan->has_past ? &plan->past : NULL;
-    TRY(store_add_run(store, control->term, &run->stored, past, reason));
-    run->settings.run = run->stored.run;
-    return ERR_OK;
-}
-
-/* The run is stored: it begins, or its failure is stored, so that no restart begins it. */
-static enum err begin_plan(struct control *control, uint64_t now_ns, struct control_plan *plan,
-                           struct reason *reason)
-{
-    struct coordinator_past past;
-    struct control_run *run = plan->run;
-    uint64_t number = run->stored.run;
-    enum err err = serve_data(control, run, &control->wanted_data);
-    if (err == ERR_OK) {
-        plan->run = NULL;
-        err = start_stored(control, now_ns, run, &past, reason);
-    }
-    if (err == ERR_OK || control->failed != ERR_OK)
-        return err;
-    /* The caller returns the first error. */
-    struct reason second = {0};
-    control_effects_end_if_not_synced(control,
-                                      store_put_state(control->config.store, control->term, number,
-                                                      RUN_FAILED, reason->text, &second),
-                                      &second);
-    return err;
-}
-
-/* What the disk had no room for. ERR_NO_SPACE: some of it still has none. */
-static enum err store_late(struct control *control, uint64_t now_ns, struct reason *reason)
-{
-    enum err err = control_effects_store_late(control, now_ns, reason);
-    control_effects_carry_out(control, now_ns);
-    return err;
-}
-
-static enum err start_run(struct control *control, uint64_t now_ns,
-                          const struct start_run_request *request, struct buf *response,
-                          struct reason *reason)
-{
-    scoped(control_plan_release) struct control_plan plan = {0};
-    struct run_request wanted;
-    struct data_reader *reader = &control->wanted_data;
-    if (control_reads_stored(control))
-        return reason_set(reason, ERR_SEARCHING,
-                          "the coordinator reads the data set of run %llu, which goes on then",
-                          (unsigned long long)control->told.run);
-    TRY(coordinator_may_start_any(control->coordinator, reason));
-    TRY(run_request_init(&wanted, request, control->config.run_dir, reader, now_ns, reason));
-    const struct control_wish wish = {&wanted.request, wanted.directory, request->directory[0] == 0,
-                                      &control->whole, now_ns};
-    TRY(control_run_plan(control->config.store, &wish, &plan, reason));
-    TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
-    TRY(store_late(control, now_ns, reason)); /* later it would be taken for the new run's */
-    /* What was read for its facts is what is served. */
-    const struct data_wish served = {wanted.reads ? request->spec : plan.run->stored.spec,
-                                     wanted.reads};
-    enum err err = read_served(plan.run, reader, &served, now_ns, reason);
-    if (err == ERR_SEARCHING)
-        give_way(control, &served);
-    TRY(err);
-    if (!request->resume)
-        TRY(control_run_check_weights(plan.run, control->local_link == 0, reason));
-    TRY(file_make_dirs(wish.directory, 0755, reason));
-    TRY(store_plan(control, &plan, reason));
-    struct start_run_reply reply = {.run = plan.run->stored.run};
-    TRY(begin_plan(control, now_ns, &plan, reason));
-    if (lacks_rows(control))
-        TRY(control_plan_note(&plan, "steps are missing in the run's log (steps.jsonl, steps/): "
-                                     "roost ledger names them"));
-    reply.notes = (const char *)plan.notes.data;
-    return wire_encode_start_run_reply(&reply, response);
-}
-
-/* The status shows the run while its data are read, and an operator may stop it. */
-static void tell_of_stored(struct control *control, const struct store_run *stored)
-{
-    struct control_told *told = &control->told;
-    struct reason reason = {0};
-    if (told->run == stored->run)
-        return;
-    if (control_run_told(control->config.store, stored, told, &reason) != ERR_OK) {
-        *told = (struct control_told){.run = stored->run};
-        log_warning(control->config.logger, "the store's run does not read",
-                    log_text("reason", reason.text), log_text("next", "say only that it starts"));
-    }
-    told->state = RUN_STARTING;
-    snprintf(told->reason, sizeof told->reason, "the coordinator reads its data set");
-}
-
-static enum err continue_stored(struct control *control, uint64_t now_ns, struct store_run *stored,
-                                struct reason *reason)
-{
-    struct control_run *run;
-    struct coordinator_past past;
-    TRY(control_run_new(stored, &run, reason));
-    run->settings.restarts = true;
-    struct data_reader *reader = &control->stored_data;
-    const struct data_wish served = {.spec = run->stored.spec};
-    enum err err = read_served(run, reader, &served, now_ns, reason);
-    if (err == ERR_OK)
-        err = serve_data(control, run, reader);
-    if (err == ERR_SEARCHING)
-        tell_of_stored(control, &run->stored);
-    else
-        data_reader_forget(reader);
-    if (err != ERR_OK) {
-        control_run_free(run);
-        return err;
-    }
-    return start_stored(control, now_ns, run, &past, reason);
-}
-
-/* Who watched a run while the daemon was started again asks how it ended. */
-static void recall_ended(struct control *control)
-{
-    scoped(store_run_release) struct store_run stored = {0};
-    struct reason reason = {0};
-    enum err err = store_find_newest_run(control->config.store, &stored, &reason);
-    if (err == ERR_OK)
-        err = control_run_told(control->config.store, &stored, &control->told, &reason);
-    if (err != ERR_OK && err != ERR_NOT_FOUND)
-        log_warning(control->config.logger, "the newest run does not read",
-                    log_text("reason", reason.text), log_text("next", "say nothing of it"));
-}
-
-void control_continue(struct control *control, uint64_t now_ns)
-{
-    scoped(store_run_release) struct store_run stored = {0};
-    struct reason reason = {0};
-    control->continue_ns = TIME_NEVER;
-    if (control_active(control))
-        return;
-    enum err err = store_find_active_run(control->config.store, &stored, &reason);
-    coordinator_expect_run(control->coordinator, err != ERR_NOT_FOUND);
-    if (err == ERR_NOT_FOUND) {
-        recall_ended(control);
-        return;
-    }
-    uint64_t number = stored.run;
-    if (err == ERR_OK)
-        err = continue_stored(control, now_ns, &stored, &reason);
-    if (err == ERR_SEARCHING) {
-        control->continue_ns = time_after_ms(now_ns, READ_MS);
-        return;
-    }
-    if (!control_reads_stored(control))
-        control->told = (struct control_told){0};
-    control_effects_end_if_not_synced(control, err, &reason);
-    if (err == ERR_OK || control->failed != ERR_OK)
-        return;
-    log_error(control->config.logger, "run not continued", log_uint("run", number),
-              log_text("err", err_name(err)), log_text("reason", reason.text),
-              log_text("next", "try again"), log_uint("after_ms", CONTINUE_MS));
-    control->continue_ns = time_after_ms(now_ns, CONTINUE_MS);
-}
-
-void control_local_server(struct control *control, uint64_t now_ns, const struct link *link)
-{
-    struct server_report hello = link_hello(link);
-    struct reason reason = {0};
-    enum err err = coordinator_server_hello(control->coordinator, control_ms(now_ns), &hello,
-                                            &control->local_link, &reason);
-    check(err == ERR_OK);
-    control_effects_carry_out(control, now_ns);
-}
-
 /* ---- calls ---- */
 
 void control_call_cancelled(struct control *control, uint64_t number)
@@ -507,7 +121,7 @@ static void call_start_run(struct control *control, uint64_t now_ns, struct call
 {
     struct reason reason = {0};
     struct buf response = {0};
-    enum err err = start_run(control, now_ns, &take_call->start_run, &response, &reason);
+    enum err err = control_start_run(control, now_ns, &take_call->start_run, &response, &reason);
     data_reader_end_call(&control->wanted_data, err == ERR_SEARCHING);
     whole_cut_end_call(&control->whole, err == ERR_SEARCHING);
     if (err == ERR_OK) {
@@ -671,6 +285,16 @@ void control_call(struct control *control, uint64_t now_ns, struct call *take_ca
 }
 
 /* ---- streams ---- */
+
+void control_local_server(struct control *control, uint64_t now_ns, const struct link *link)
+{
+    struct server_report hello = link_hello(link);
+    struct reason reason = {0};
+    enum err err = coordinator_server_hello(control->coordinator, control_ms(now_ns), &hello,
+                                            &control->local_link, &reason);
+    check(err == ERR_OK);
+    control_effects_carry_out(control, now_ns);
+}
 
 static enum err decode_report(const struct rpc_message *message, struct arena *arena,
                               struct server_report *ret_report, struct reason *reason)
@@ -908,7 +532,7 @@ void control_tick(struct control *control, uint64_t now_ns)
     if (control->flush_ns <= now_ns) {
         control->flush_ns = time_after_ms(now_ns, FLUSH_MS);
         flush(control);
-        enum err err = store_late(control, now_ns, &reason);
+        enum err err = control_effects_store_late(control, now_ns, &reason);
         if (err != ERR_OK && err != ERR_NO_SPACE)
             control_effects_fail(control, err, &reason);
     }

@@ -308,7 +308,7 @@ static enum err take_late_found(struct control *control, uint64_t now_ns, struct
     return ERR_OK;
 }
 
-enum err control_effects_store_late(struct control *control, uint64_t now_ns, struct reason *reason)
+static enum err store_late(struct control *control, uint64_t now_ns, struct reason *reason)
 {
     if (control->search.late)
         TRY(take_late_found(control, now_ns, reason));
@@ -326,6 +326,13 @@ enum err control_effects_store_late(struct control *control, uint64_t now_ns, st
                              "the store has no room for what is known of run %llu",
                              (unsigned long long)control->run->stored.run)
                 : ERR_OK;
+}
+
+enum err control_effects_store_late(struct control *control, uint64_t now_ns, struct reason *reason)
+{
+    enum err err = store_late(control, now_ns, reason);
+    control_effects_carry_out(control, now_ns);
+    return err;
 }
 
 enum err control_effects_take_term(struct control *control, const struct server_report *hello,
