@@ -29,14 +29,18 @@ static bool take_memory(struct exchange *x, size_t bytes)
     return x->memory != NULL;
 }
 
-/* Where an array of the device is on the host: there, or copied to the carved place. */
-static void *come_out(const struct exchange *x, void *array, struct carve *carve, size_t bytes)
+/* Where an array of the device is on the host: there, or copied to the carved place. NULL, and an
+ * error: the device has failed, and what was copied must not be given to others. */
+static void *come_out(struct exchange *x, void *array, struct carve *carve, size_t bytes)
 {
     if (is_host(x))
         return array;
     void *copy = carve_take(carve, bytes);
     x->k->copy_out(x->k, copy, array, bytes);
-    return copy;
+    if (x->k->synchronize(x->k) == NULL)
+        return copy;
+    x->err = ERR_IO;
+    return NULL;
 }
 
 static void go_in(const struct exchange *x, void *array, const void *copy, size_t bytes)
@@ -184,6 +188,8 @@ static void reduce(struct exchange *x, void *array, int64_t n, walk_add *add)
         return;
     struct carve carve = {.base = x->memory};
     work.array = come_out(x, array, &carve, bytes);
+    if (work.array == NULL)
+        return;
     run(x, &work, carve_take(&carve, walked));
     go_in(x, array, work.array, bytes);
 }
@@ -216,6 +222,8 @@ static void gather(void *context, element *array, int64_t n)
         return;
     struct carve carve = {.base = x->memory};
     void *all = come_out(x, array, &carve, bytes);
+    if (all == NULL)
+        return;
     gather_host(x, all, (size_t)n / x->model->ranks, x->k->element_bytes);
     go_in(x, array, all, bytes);
 }
@@ -230,6 +238,8 @@ static void add(void *context, float *numbers, int64_t n)
         return;
     struct carve carve = {.base = x->memory};
     float *sum = come_out(x, numbers, &carve, bytes);
+    if (sum == NULL)
+        return;
     float *told = carve_take(&carve, ranks * bytes);
     memcpy(told + x->model->rank * count, sum, bytes);
     gather_host(x, told, count, sizeof *told);
@@ -268,7 +278,7 @@ static bool begin_numbers(struct exchange *x, float *by_piece, void *by_row, int
     n.by_row = come_out(x, by_row, &carve, n.row_bytes);
     n.told = carve_take(&carve, told);
     *ret_numbers = n;
-    return true;
+    return n.by_piece != NULL && n.by_row != NULL;
 }
 
 /* The row's number of each of a member's pieces: `one` in its first, `rest` in the others. */

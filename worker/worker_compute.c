@@ -108,6 +108,8 @@ static enum err hook_send(void *context, const struct executor_value *value, con
     if (bytes == NULL)
         return ERR_NOMEM;
     run->kernels->copy_out(run->kernels, bytes, memory, value->bytes);
+    if (run->kernels->synchronize(run->kernels) != NULL)
+        return ERR_IO; /* the bytes are none that the device has computed */
     return peers_give(peers_of(lane), value, bytes);
 }
 

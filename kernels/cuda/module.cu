@@ -70,8 +70,8 @@ static void device_memory(SELF, struct kernels_memory *ret_memory)
 static void settle(SELF, unsigned slot)
 {
     struct ring *ring = &k->state->ring;
-    cuda_ok(k, cudaEventSynchronize(ring->copied[slot]), "copy");
-    if (ring->pending[slot].to)
+    bool copied = cuda_ok(k, cudaEventSynchronize(ring->copied[slot]), "copy");
+    if (copied && ring->pending[slot].to)
         memcpy(ring->pending[slot].to, ring->memory + (size_t)slot * SLOT_BYTES,
                ring->pending[slot].bytes);
     ring->pending[slot].to = NULL;

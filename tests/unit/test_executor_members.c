@@ -9,6 +9,8 @@
 #include "worker/program/mesh.h"
 #include "worker/replicated.h"
 
+#include <stdatomic.h>
+
 enum { RANKS_MAX = 4, STAGES_MAX = 4, UNITS_MAX = 4, PARTS_MAX = 8192 };
 
 /* A part of a sum, within the stage; or a value, from a rank of one stage to that of the other. */
@@ -102,12 +104,15 @@ static enum err take(struct member *member, const struct name *name, void *ret_b
     return ERR_OK;
 }
 
+static _Thread_local bool has_failed; /* this member's device, as it has heard */
+
 static enum err give_part(void *context, uint32_t sequence, uint32_t round, const void *bytes,
                           size_t count)
 {
     struct member *member = context;
     const struct name name = {.stage = member->stage,
                               .part = {sequence, round, member->model.rank}};
+    assert_false(has_failed);
     give(member, &name, bytes, count);
     member->given++;
     return ERR_OK;
@@ -394,6 +399,64 @@ TEST_F(a_stage_with_the_head_alone_has_room_for_what_passes, executor, .settings
     f->train.logits_bytes_max = 384 * sizeof(float);
     f->executor = fixture_executor(f, 8);
     check_mesh(f, 4, &mesh);
+}
+
+/* A device apart from the host that fails at a wait, and at all that follow. */
+static struct {
+    struct kernels k;
+    struct group *group;
+    atomic_uint waits, fails_at;
+} failing;
+
+static const char *wait_and_fail(const struct kernels *k)
+{
+    (void)k;
+    if (atomic_fetch_add(&failing.waits, 1) < atomic_load(&failing.fails_at))
+        return NULL;
+    has_failed = true;
+    thread_lock(&failing.group->mutex);
+    failing.group->broken = true;
+    thread_wake_all(&failing.group->changed);
+    thread_unlock(&failing.group->mutex);
+    return "launch failure";
+}
+
+/* False: it did not come so far. */
+static bool run_failing(struct executor_fixture *f, struct ticket ticket, uint32_t fails_at)
+{
+    static struct group group;
+    const struct kernels *k = f->k;
+    failing.k = *k;
+    failing.k.synchronize = wait_and_fail;
+    failing.k.in = k;
+    failing.group = &group;
+    f->k = &failing.k;
+    group_open(&group, f, 2);
+    atomic_store(&failing.waits, 0);
+    atomic_store(&failing.fails_at, fails_at);
+    group_run(&group, ticket);
+    bool failed = false;
+    for (uint32_t i = 0; i < group.count; i++)
+        failed |= group.members[i].err == ERR_IO;
+    assert_int_equal(failed, group.broken);
+    group_close(&group);
+    f->k = k;
+    return failed;
+}
+
+/* give_part() checks that it is so. */
+TEST(a_member_whose_device_has_failed_gives_nothing)
+{
+    struct spec_model (*models[])(uint32_t pieces) = {cut_models[0], cut_models[1], ranged_gpt};
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+        struct executor_fixture f = {.settings = models[m](2)};
+        executor_set_up(&f);
+        uint32_t fails_at = 0;
+        while (run_failing(&f, fixture_ticket(3, 0, 1), fails_at))
+            fails_at++;
+        assert_true(fails_at > 8);
+        executor_tear_down(&f);
+    }
 }
 
 static struct executor_memory memory_of(struct spec_model settings, const struct mesh *mesh,
