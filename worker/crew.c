@@ -265,15 +265,31 @@ static uint32_t cut(struct crew *crew, const struct ticket *ticket)
     return used;
 }
 
+/* The first device comes first: it waits for the others' gradients. What they were given since, to
+ * add it, was given to it as well. */
+enum err crew_encoded(const struct crew *crew)
+{
+    enum err err = ERR_OK;
+    for (uint32_t i = 0; i < crew->used; i++)
+        if (executor_encoded(crew->options.executors[i]) != ERR_OK)
+            err = ERR_IO;
+    return err;
+}
+
+const char *crew_encode_failure(const struct crew *crew)
+{
+    const char *failure = "";
+    for (uint32_t i = 0; i < crew->used && failure[0] == 0; i++)
+        failure = executor_encode_failure(crew->options.executors[i]);
+    return failure;
+}
+
 /* What was given to the devices is done, cancelled work too: the next ticket writes there. */
 static enum err settle(const struct crew *crew)
 {
     const struct crew_options *options = &crew->options;
-    enum err err = ERR_OK;
     options->lock.take(options->lock.context);
-    for (uint32_t i = 0; i < crew->used; i++)
-        if (executor_encoded(options->executors[i]) != ERR_OK)
-            err = ERR_IO;
+    enum err err = crew_encoded(crew);
     options->lock.give(options->lock.context);
     executor_use(options->executors[0]);
     return err;

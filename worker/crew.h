@@ -46,4 +46,9 @@ void crew_free(struct crew *crew); /* NULL is fine */
 enum err crew_run(struct crew *crew, const struct ticket *ticket,
                   const struct executor_hooks *hooks, struct executor_loss *ret_loss) MUST_USE;
 
+/* executor_encoded() and executor_encode_failure(), of all devices that the ticket has: the sum has
+ * what each of them computed. The calling thread then uses any of them. */
+enum err crew_encoded(const struct crew *crew) MUST_USE;
+const char *crew_encode_failure(const struct crew *crew);
+
 #endif

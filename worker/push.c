@@ -142,14 +142,26 @@ static enum err place_chunk(struct push_message *message, const struct push_entr
     return is_lent(message, entry, &place->rows) ? ERR_OK : encode_chunk(message, entry, place);
 }
 
+/* What was encoded is there, and is what the devices have computed. */
+static enum err encoded(const struct push_source *source)
+{
+    return source->crew != NULL ? crew_encoded(source->crew) : executor_encoded(source->executor);
+}
+
+const char *push_failure(const struct push_source *source)
+{
+    return source->crew != NULL ? crew_encode_failure(source->crew)
+                                : executor_encode_failure(source->executor);
+}
+
 /* All chunks: a device is waited for once. */
 static enum err place_chunks(struct push_message *message)
 {
     enum err err = ERR_OK;
     for (uint32_t i = 0; i < message->entry_count && err == ERR_OK; i++)
         err = place_chunk(message, &message->entries[i], &message->places[i]);
-    enum err encoded = executor_encoded(message->source->executor); /* the block is the device's */
-    return err != ERR_OK ? err : encoded;
+    enum err settled = encoded(message->source); /* also then: the block is the device's */
+    return err != ERR_OK ? err : settled;
 }
 
 /* Behind the others; as one with the last, where it follows that in memory. */

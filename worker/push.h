@@ -8,11 +8,13 @@
 #define ROOST_WORKER_PUSH_H
 
 #include "common/rpc/rpc.h"
+#include "worker/crew.h"
 #include "worker/whole.h"
 
 /* Where gradients come from. */
 struct push_source {
     const struct executor *executor;
+    const struct crew *crew;   /* whose first one the executor is; NULL: it computed alone */
     const struct whole *whole; /* async; else NULL */
     const struct model *model;
 };
@@ -29,6 +31,8 @@ struct push_stream {
  * nothing was sent. */
 enum err push_send(const struct push_source *source, const struct push_stream *to,
                    const struct push *push, size_t *ret_bytes) MUST_USE;
+/* What the device reported after ERR_IO. The encoder's thread. */
+const char *push_failure(const struct push_source *source);
 
 /* Rows of so many bytes each, `stride` bytes one behind another. */
 struct push_rows {

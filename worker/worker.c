@@ -81,14 +81,16 @@ static void carry_out_push(struct worker *worker, const struct agent_effect *eff
     const struct worker_run *run = &worker->run;
     check(effect->server < worker->link_count);
     const struct worker_link *link = &worker->links[effect->server];
-    const struct encoder_job job = {
-        .server = effect->server,
-        .number = link->number,
-        .lane = effect->lane,
-        .source = {run->executors[effect->lane], run->async ? &run->pushing : NULL, &run->model},
-        .to = {link->stream, link->sparse},
-        .push = effect->push,
-        .given_ms = worker_now_ms()};
+    const struct encoder_job job = {.server = effect->server,
+                                    .number = link->number,
+                                    .lane = effect->lane,
+                                    .source = {.executor = run->executors[effect->lane],
+                                               .crew = run->crew,
+                                               .whole = run->async ? &run->pushing : NULL,
+                                               .model = &run->model},
+                                    .to = {link->stream, link->sparse},
+                                    .push = effect->push,
+                                    .given_ms = worker_now_ms()};
     sent_or_lost(worker, effect->server, encoder_push(worker->encoder, &job));
 }
 
@@ -539,10 +541,10 @@ static enum err attach(struct worker *worker)
 }
 
 /* NULL: no memory. */
-static char *why_not_encoded(struct worker *worker, const struct executor *executor)
+static char *why_not_encoded(struct worker *worker, const struct push_source *source)
 {
     encoder_lock(worker->encoder);
-    char *why = strdup(executor_encode_failure(executor));
+    char *why = strdup(push_failure(source));
     encoder_unlock(worker->encoder);
     return why;
 }
@@ -550,7 +552,7 @@ static char *why_not_encoded(struct worker *worker, const struct executor *execu
 /* The encoder's thread. */
 static void pushed(void *context, const struct encoder_job *job, enum err err, size_t bytes)
 {
-    char *why = err == ERR_IO ? why_not_encoded(context, job->source.executor) : NULL;
+    char *why = err == ERR_IO ? why_not_encoded(context, &job->source) : NULL;
     worker_post(context, &(struct worker_event){.kind = EVENT_PUSHED,
                                                 .err = err,
                                                 .origin = job->number,

@@ -109,7 +109,7 @@ static struct spec_model whole_rows(struct spec_model settings)
 TEST_F(what_arrives_are_the_gradients_bits, executor,
        .settings = fixture_words(fixture_gpt(), 1000))
 {
-    const struct push_source source = {f->executor, NULL, &f->model};
+    const struct push_source source = {.executor = f->executor, .model = &f->model};
     const struct model_parameter *embedding = &f->model.parameters[0];
     assert_int_equal(embedding->parts, 2);
     fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
@@ -120,7 +120,7 @@ TEST_F(what_arrives_are_the_gradients_bits, executor,
 TEST_F(rows_that_are_kept_alone_travel_alone, executor,
        .settings = whole_rows(fixture_words(fixture_gpt(), 4000)))
 {
-    const struct push_source source = {f->executor, NULL, &f->model};
+    const struct push_source source = {.executor = f->executor, .model = &f->model};
     struct executor_rows lie;
     fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
     assert_false(executor_lend(f->executor, 0, 0, &lie));
@@ -130,7 +130,7 @@ TEST_F(rows_that_are_kept_alone_travel_alone, executor,
 TEST_F(what_is_long_is_sent_from_where_it_was_computed, executor,
        .settings = whole_rows(fixture_words(fixture_gpt(), 1000)))
 {
-    const struct push_source source = {f->executor, NULL, &f->model};
+    const struct push_source source = {.executor = f->executor, .model = &f->model};
     struct executor_rows lie;
     size_t lent = 0;
     fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
@@ -157,7 +157,7 @@ static struct spec_model wide(struct spec_model settings)
 
 TEST_F(long_rows_are_sent_from_where_they_were_computed, executor, .settings = wide(fixture_mlp()))
 {
-    const struct push_source source = {f->executor, NULL, &f->model};
+    const struct push_source source = {.executor = f->executor, .model = &f->model};
     struct executor_rows lie;
     size_t rows = 0;
     fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
@@ -175,7 +175,8 @@ TEST_F(an_embedding_that_is_not_tied_is_as_sparse_in_async, executor,
        .settings = fixture_words(fixture_llama(), 1000))
 {
     scoped(whole_release) struct whole whole = {0};
-    const struct push_source source = {f->executor, &whole, &f->model};
+    const struct push_source source = {
+        .executor = f->executor, .whole = &whole, .model = &f->model};
     const struct model_parameter *embedding = &f->model.parameters[0];
     assert_int_equal(embedding->parts, 1);
     fixture_run(f, f->executor, fixture_ticket(0, 0, 1));
@@ -195,10 +196,61 @@ TEST_F(a_loss_of_zeros_travels_whole, executor, .settings = fixture_mlp())
     const struct push_entry entry = {.chunk = chunk, .bytes = MODEL_LOSS_WEIGHTS * sizeof(float)};
     scoped(arena_release) struct arena arena = {.bytes_max = 1 << 20};
     struct to_shard message;
-    const struct push_source source = {f->executor, NULL, &f->model};
+    const struct push_source source = {.executor = f->executor, .model = &f->model};
     assert_int_equal(push_one(&source, true, &entry, CODEC_FP32, &arena, &message), entry.bytes);
     assert_false(message.push.entries[0].sparse);
     buf_clear(&sent);
+}
+
+static bool has_failed; /* the second device, behind its gradients */
+
+static const char *wait_for_second(const struct kernels *k)
+{
+    (void)k;
+    return has_failed ? "launch failure" : NULL;
+}
+
+static void lock_nothing(void *context)
+{
+    (void)context;
+}
+
+TEST_F(a_sum_of_a_device_that_has_failed_is_not_sent, executor, .settings = fixture_mlp())
+{
+    static struct kernels second;
+    const struct kernels *first = f->k;
+    second = *first;
+    second.synchronize = wait_for_second;
+    second.in = second.out = f->k = &second;
+    struct crew_options options = {
+        .model = &f->model,
+        .slots = f->train.slots,
+        .count = 2,
+        .executors = {f->executor, fixture_executor(f, 8)},
+        .samples = {f->samples, f->samples},
+        .lock = {NULL, lock_nothing, lock_nothing},
+    };
+    struct crew *crew;
+    f->k = first;
+    assert_int_equal(crew_new(&options, &crew), ERR_OK);
+    const struct push_source source = {.executor = f->executor, .crew = crew, .model = &f->model};
+    const struct ticket both = fixture_ticket(0, 1, 0), alone = fixture_ticket(0, 0, 0);
+    const struct executor_hooks none = {0};
+    struct executor_loss loss;
+    assert_int_equal(crew_run(crew, &both, &none, &loss), ERR_OK);
+    check_all(&source, true, CODEC_FP32);
+    has_failed = true;
+    const struct push_entry entry = {.bytes = (uint32_t)blocks_bytes(&f->model, 0, CODEC_FP32)};
+    const struct push push = {.codec = CODEC_FP32, .entry_count = 1, .entries = &entry};
+    const struct push_stream to = {NULL, true};
+    size_t bytes;
+    assert_int_equal(push_send(&source, &to, &push, &bytes), ERR_IO);
+    assert_null(sent.data);
+    assert_string_equal(push_failure(&source), "launch failure");
+    assert_int_equal(crew_run(crew, &alone, &none, &loss), ERR_OK); /* the first device's alone */
+    check_all(&source, true, CODEC_FP32);
+    crew_free(crew);
+    executor_free(f->made[--f->made_count]); /* before its table */
 }
 
 TEST(fewer_than_one_row_in_eight_travel_alone)
