@@ -61,12 +61,14 @@ bool devices_list(const char *visible, uint32_t there, struct devices_range want
     return used > 0;
 }
 
-void devices_take(struct devices_range wanted)
+uint32_t devices_take(struct devices_range wanted)
 {
     char names[1024];
     scoped(file_names_release) struct file_names files = {0};
-    ignore(file_glob("/dev/nvidia[0-9]*", &files, NULL)); /* none: there is no GPU */
-    if (devices_list(options_environment(variable, NULL), (uint32_t)files.count, wanted, names,
-                     sizeof names))
-        check(setenv(variable, names, 1) == 0);
+    ignore(file_glob("/dev/nvidia[0-9]*", &files, NULL)); /* none: no GPU is known */
+    if (!devices_list(options_environment(variable, NULL), (uint32_t)files.count, wanted, names,
+                      sizeof names))
+        return wanted.first;
+    check(setenv(variable, names, 1) == 0);
+    return 0;
 }

@@ -23,8 +23,9 @@ struct devices_range {
 bool devices_list(const char *visible, uint32_t there, struct devices_range wanted, char *ret_names,
                   size_t ret_bytes) MUST_USE;
 
-/* This process sees those GPUs alone from now on. By main, before the backend is loaded. Where no
- * GPU is known or shown it does nothing: loading the backend reports it. */
-void devices_take(struct devices_range wanted);
+/* This process sees those GPUs alone from now on, and takes them from number 0 on. Where no GPU is
+ * known (under WSL there are no /dev/nvidia…) or shown it sees what it saw: the number of the first
+ * one is returned, and loading the backend reports whether there is any. By main, before that. */
+uint32_t devices_take(struct devices_range wanted) MUST_USE;
 
 #endif

@@ -144,8 +144,10 @@ static enum err run(struct settings *settings, struct reason *reason)
     if (!settings->insecure)
         TRY(tls_identity_read(settings->certs, TLS_ROLE_WORKER, (int64_t)time_wall_s(), &identity,
                               reason));
-    if (settings->backend == KERNELS_CUDA)
-        devices_take((struct devices_range){settings->device, settings->devices});
+    uint32_t device =
+        settings->backend == KERNELS_CUDA
+            ? devices_take((struct devices_range){settings->device, settings->devices})
+            : 0;
     rpc_process_init(logger.level >= LOG_LEVEL_DEBUG);
     struct worker_config config = {
         .coordinator = settings->coordinator,
@@ -157,6 +159,7 @@ static enum err run(struct settings *settings, struct reason *reason)
         .identity = settings->insecure ? NULL : &identity,
         .network_only = settings->network_only,
         .backend = (enum kernels_backend)settings->backend,
+        .device = device,
         .devices = settings->devices,
         .data_path = settings->data[0] == 0 ? NULL : settings->data,
         .leave_ms = settings->leave_ms,

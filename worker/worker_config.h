@@ -19,6 +19,7 @@ struct worker_config {
     const struct tls_identity *identity; /* NULL: insecure, loopback only */
     bool network_only;                   /* no shared memory on this machine either */
     enum kernels_backend backend;
+    uint32_t device;       /* CUDA: the first of them (kernels_options) */
     uint32_t devices;      /* that compute together, where the run lets them */
     const char *data_path; /* NULL: the spec's */
     uint32_t leave_ms;     /* after SIGTERM or a notice: how long the ticket at hand may take */

@@ -44,6 +44,7 @@ enum err worker_join_run(struct worker *worker, const struct describe_reply *des
         .memory_bytes = worker->config->memory_bytes,
         .act_ms = worker->config->act_ms,
         .backend = worker->config->backend,
+        .device = worker->config->device,
         .devices = worker->config->devices,
         .lock = {worker, take_gradients, give_gradients},
         .data_path = worker->config->data_path,

@@ -33,7 +33,7 @@ static struct kernels_options kernels_of(const struct worker_run *run,
 {
     return (struct kernels_options){
         .backend = options->backend,
-        .device = device,
+        .device = options->device + device,
         .compute = (enum kernels_compute)run->spec.train.compute,
         .gemm_core = run->spec.train.gemm_core,
         .gemm_threads = (int)run->spec.train.threads,

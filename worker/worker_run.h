@@ -15,6 +15,7 @@
 
 struct worker_run_options {
     enum kernels_backend backend;
+    uint32_t device;             /* CUDA: the first of those */
     uint32_t devices;            /* that may compute together */
     const char *data_path;       /* overrides the spec's; NULL: the spec's */
     struct rpc_channel *channel; /* to the coordinator, for samples and products */

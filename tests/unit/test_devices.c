@@ -1,6 +1,8 @@
 /* Which GPU a worker takes. */
 #include "tests/unit/unit.h"
 
+#include "common/settings/options.h"
+
 #include "worker/devices.h"
 
 static void assert_chosen(const char *visible, uint32_t count, uint32_t wanted,
@@ -60,4 +62,24 @@ TEST(a_worker_of_several_devices_takes_each_once)
     assert_listed("", 4, (struct devices_range){0, 2}, NULL);
     assert_listed(NULL, 0, (struct devices_range){0, 2}, NULL);
     assert_listed(NULL, 16, (struct devices_range){0, 16}, NULL); /* longer than its room */
+}
+
+static void assert_taken(const char *visible, struct devices_range wanted, uint32_t first,
+                         const char *left)
+{
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", visible, 1), 0);
+    assert_int_equal(devices_take(wanted), first);
+    assert_string_equal(options_environment("CUDA_VISIBLE_DEVICES", NULL), left);
+}
+
+TEST(a_process_sees_the_gpus_that_it_takes)
+{
+    assert_taken("5,GPU-8a", (struct devices_range){1, 1}, 0, "GPU-8a");
+    assert_taken("5,GPU-8a", (struct devices_range){1, 2}, 0, "GPU-8a,5");
+}
+
+/* A driver may show them without such files. */
+TEST(of_gpus_that_are_not_known_the_first_has_its_number)
+{
+    assert_taken("", (struct devices_range){3, 2}, 3, "");
 }

@@ -100,10 +100,12 @@ static struct {
 static bool may_allocate();
 static int stream_device(cudaStream_t stream);
 
-/* ROOST_EMULATED_BYTES, when a test pretends that it is less. */
-static size_t memory_total()
+/* ROOST_EMULATED_BYTES, when a test pretends that it is less: of all, or of each, with commas. */
+static size_t memory_total(int device)
 {
     const char *bytes = getenv("ROOST_EMULATED_BYTES");
+    while (bytes && device-- > 0 && strchr(bytes, ','))
+        bytes = strchr(bytes, ',') + 1;
     return bytes ? strtoull(bytes, NULL, 10) : (size_t)1 << 30;
 }
 
@@ -161,7 +163,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t bytes)
         return cudaErrorStreamCaptureUnsupported;
     std::lock_guard<std::mutex> lock(memory.mutex);
     size_t aligned = round_up(bytes, ALIGNMENT), pages_bytes = round_up(aligned, PAGE_BYTES);
-    if (memory.taken[current_device] + pages_bytes > memory_total())
+    if (memory.taken[current_device] + pages_bytes > memory_total(current_device))
         return cudaErrorMemoryAllocation;
     void *pages = mmap(NULL, pages_bytes + PAGE_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -195,7 +197,7 @@ cudaError_t cudaFree(void *begin)
 cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total)
 {
     std::lock_guard<std::mutex> lock(memory.mutex);
-    *ret_total = memory_total();
+    *ret_total = memory_total(current_device);
     *ret_free = *ret_total - memory.taken[current_device];
     return cudaSuccess;
 }
@@ -1042,12 +1044,12 @@ cudaError_t cudaDriverGetVersion(int *version)
 
 /* ROOST_EMULATED_CAPABILITY, when a test pretends that it is an older one; ROOST_EMULATED_PROCESSORS,
  * that it is a large one. */
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret_device, int)
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *ret_device, int device)
 {
     const char *capability = getenv("ROOST_EMULATED_CAPABILITY");
     const char *processors = getenv("ROOST_EMULATED_PROCESSORS");
     int number = capability ? atoi(capability) : 90;
-    *ret_device = {"emulated GPU", memory_total(), number / 10, number % 10,
+    *ret_device = {"emulated GPU", memory_total(device), number / 10, number % 10,
                    processors ? atoi(processors) : 1};
     return cudaSuccess;
 }
