@@ -184,6 +184,8 @@ struct kernels {
     /* out (n) += b, which is memory of `other`'s device; the caller has seen to the order. */
     void (*add_other)(const struct kernels *k, float *out, const struct kernels *other,
                       const float *b, int64_t n);
+    /* How many this process sees; kernels_options.device is counted round them. */
+    uint32_t (*devices)(const struct kernels *k);
     /* Of the device, which work at the same time. */
     uint32_t (*multiprocessors)(const struct kernels *k);
 

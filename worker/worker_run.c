@@ -285,6 +285,17 @@ static enum err check_mesh(const struct worker_run *run, struct reason *reason)
                : err;
 }
 
+/* The same one several times, in turn: more of them are no faster. */
+static void warn_of_few_devices(const struct worker_run *run, const struct logger *logger)
+{
+    const struct kernels *k = run->kernels;
+    uint32_t there = k->devices == NULL ? run->devices : k->devices(k);
+    if (there < run->devices)
+        log_warning(logger, "devices are fewer GPUs", log_uint("devices", run->devices),
+                    log_uint("gpus", there),
+                    log_text("next", "go on; as many --devices as GPUs are as fast"));
+}
+
 static void warn_of_few_samples(const struct worker_run *run, const struct logger *logger)
 {
     const struct kernels *k = run->kernels;
@@ -322,6 +333,7 @@ static enum err open_all(const struct describe_reply *description,
     choose_devices(run, options);
     run->lock = options->lock;
     TRY(open_others(run, options, probe, reason));
+    warn_of_few_devices(run, options->logger);
     warn_of_few_samples(run, options->logger);
     if (!has_places(run))
         TRY(open_executors(run, &(struct place){0}, reason));

@@ -195,6 +195,13 @@ static void stream_after(SELF, const struct kernels *other, uint32_t number)
 
 /* -- other devices ----------------------------------------------------------------------------- */
 
+static uint32_t device_count(SELF)
+{
+    int count = 1;
+    cuda_ok(k, cudaGetDeviceCount(&count), "number of devices");
+    return (uint32_t)count;
+}
+
 static void device_use(SELF)
 {
     cuda_ok(k, cudaSetDevice(k->state->device), "choice of the device");
@@ -381,6 +388,7 @@ static void fill_table(struct kernels *k)
     k->after = stream_after;
     k->use = device_use;
     k->add_other = device_add_other;
+    k->devices = device_count;
     k->multiprocessors = device_multiprocessors;
     k->graph_new = graph_new;
     k->graph_run = graph_run;
