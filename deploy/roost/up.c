@@ -173,12 +173,38 @@ static bool holds_run(const char *directory)
     return run_directory_has_checkpoint(directory) || access(path, F_OK) == 0;
 }
 
-static enum err choose_newest(const struct run_directories *all,
+/* Bytes of a name without a number at its end: of "a-2" those of "a". */
+static size_t without_number(const char *name)
+{
+    const char *dash = strrchr(name, '-');
+    bool numbered = dash != NULL && dash[1] != 0 && dash[1 + strspn(dash + 1, "0123456789")] == 0;
+    return numbered ? (size_t)(dash - name) : strlen(name);
+}
+
+/* Of two specs beside each other, a.yaml and a-2.yaml, either may have made runs/a-2: the other one,
+ * if it is there. */
+static bool find_rival(const char *spec_path, const char *base, const char *directory,
+                       char *ret_rival, size_t bytes)
+{
+    const char *own = base + strlen(RUNS_FOLDER) + 1, *made = directory + strlen(RUNS_FOLDER) + 1;
+    const char *name = strrchr(spec_path, '/') == NULL ? spec_path : strrchr(spec_path, '/') + 1;
+    size_t rival = strcmp(own, made) == 0 ? without_number(made) : strlen(made);
+    snprintf(ret_rival, bytes, "%.*s%.*s%s", (int)(name - spec_path), spec_path, (int)rival, made,
+             name + strlen(own));
+    return rival != strlen(own) && access(ret_rival, F_OK) == 0;
+}
+
+static enum err choose_newest(const char *spec_path, const struct run_directories *all,
                               struct run_directory *ret_directory, struct reason *reason)
 {
     struct reason why;
+    char rival[512];
     if (run_directory_newest(all, ret_directory, &why) != ERR_OK)
         return reason_set(reason, ERR_INVALID, "%s; name the run's directory with --dir", why.text);
+    if (find_rival(spec_path, all->base, ret_directory->path, rival, sizeof rival))
+        return reason_set(reason, ERR_INVALID,
+                          "%s may be of %.150s or of %.150s; name the run's directory with --dir",
+                          ret_directory->path, spec_path, rival);
     fprintf(stderr, "resuming %s\n", ret_directory->path);
     return ERR_OK;
 }
@@ -192,8 +218,9 @@ static enum err choose_directory(const struct up_options *options,
     const struct run_directories all = {named == NULL ? base : named, "-"};
     name_base(options->launch.spec_path, base);
     if (named == NULL)
-        return options->launch.resume ? choose_newest(&all, ret_directory, reason)
-                                      : make_new(&all, ret_directory, reason);
+        return options->launch.resume
+                   ? choose_newest(options->launch.spec_path, &all, ret_directory, reason)
+                   : make_new(&all, ret_directory, reason);
     *ret_directory = run_directory(&all, 1);
     if (strlen(named) > DIRECTORY_BYTES_MAX)
         return reason_set(reason, ERR_INVALID, "%.100s...: the directory's path is longer than %d",
@@ -244,6 +271,19 @@ static enum err claim_directory(struct up *up, const char *directory, struct rea
     return err == ERR_EXISTS ? say_running(directory, reason) : making_error(err);
 }
 
+/* Absolutely: what it starts may work elsewhere. */
+static enum err name_directory(struct up *up, const char *directory, struct reason *reason)
+{
+    scoped(free_scoped) char *path = realpath(directory, NULL);
+    if (path == NULL)
+        return reason_set(reason, ERR_IO, "%s cannot be named absolutely", directory);
+    if (strlen(path) > DIRECTORY_BYTES_MAX)
+        return reason_set(reason, ERR_INVALID, "%.100s...: the directory's path is longer than %d",
+                          path, DIRECTORY_BYTES_MAX);
+    snprintf(up->directory, sizeof up->directory, "%s", path);
+    return ERR_OK;
+}
+
 static enum err make_directory(struct up *up, struct reason *reason)
 {
     static const char *const parts[] = {"certs", "logs", "servers"};
@@ -255,8 +295,7 @@ static enum err make_directory(struct up *up, struct reason *reason)
     if (is_running(chosen))
         return say_running(chosen, reason);
     TRY(making_error(file_make_dirs(chosen, 0755, reason)));
-    if (realpath(chosen, up->directory) == NULL)
-        return reason_set(reason, ERR_IO, "%s cannot be named absolutely", chosen);
+    TRY(name_directory(up, chosen, reason));
     TRY(claim_directory(up, chosen, reason));
     TRY(join_path(up, "checkpoints", path, sizeof path, reason));
     if (!options->launch.resume && access(path, F_OK) == 0)

@@ -22,11 +22,20 @@ static enum err spec_with(const struct control_run *run, const char *products,
     return ERR_OK;
 }
 
-static void tell_people(const struct control *control)
+static enum err write_spec(void *owner, struct reason *reason)
 {
-    const struct store_run *stored = &control->run->stored;
+    const struct store_run *stored = owner;
+    return record_spec(stored->directory, stored->spec, reason);
+}
+
+/* P7: while the term is ours. */
+static void tell_people(struct control *control)
+{
+    const struct store_beside beside = {write_spec, &control->run->stored};
     struct reason reason = {0};
-    if (record_spec(stored->directory, stored->spec, &reason) != ERR_OK)
+    enum err err = store_write_beside(control->config.store, control->term, &beside, &reason);
+    control_effects_end_if_not_synced(control, err, &reason);
+    if (err != ERR_OK)
         log_warning(control->config.logger, "run.yaml lacks the products",
                     log_text("reason", reason.text), log_text("next", "checkpoints have them"));
 }
