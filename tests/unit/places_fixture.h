@@ -90,6 +90,21 @@ static inline void lease(struct places_fixture *f, uint32_t first, uint32_t seco
     assert_int_equal(ret_replies[0].ticket.attempt, ret_replies[1].ticket.attempt);
 }
 
+/* Members 0 and 1 have a lease that is overdue, 2 and 3 its copy. */
+static inline void lease_copy(struct places_fixture *f,
+                              struct acquire_reply ret_first[static PLACES],
+                              struct acquire_reply ret_copy[static PLACES])
+{
+    lease(f, 0, 1, ret_first);
+    f->c.now_ms += LEASE_MS - 1;
+    for (uint32_t i = 0; i < JOINED; i++)
+        assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[i]), ERR_OK);
+    f->c.now_ms += 1;
+    lease(f, 2, 3, ret_copy);
+    assert_int_equal(ret_copy[0].ticket.node.index, ret_first[0].ticket.node.index);
+    assert_int_not_equal(ret_copy[0].ticket.attempt, ret_first[0].ticket.attempt);
+}
+
 static inline void done(struct places_fixture *f, uint32_t i, const struct acquire_reply *reply,
                         enum err outcome)
 {
