@@ -376,4 +376,35 @@ static inline bool store_has_active_run(struct control_fixture *f)
     return store_find_active_run(f->store, &run, &reason) == ERR_OK;
 }
 
+/* At version 0, which is recorded. */
+static inline void stop_run(struct control_fixture *f)
+{
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    assert_int_equal(say(f, stop), ERR_OK);
+    manifest(f, 0);
+    assert_false(store_has_active_run(f));
+}
+
+/* What the store knows of the run a while later. */
+static inline struct coordinator_past past_later(struct control_fixture *f)
+{
+    scoped(store_run_release) struct store_run active = {0};
+    struct coordinator_past past;
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f->store, active.run, &past, NULL), ERR_OK);
+    return past;
+}
+
+/* The start is refused, with the words of the test's store, and the daemon goes on. */
+static inline void expect_refused_by_store(struct control_fixture *f)
+{
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_IO);
+    assert_non_null(strstr(answer.text, "the store takes nothing"));
+    assert_int_equal(control_failed(f->control), ERR_OK);
+}
+
 #endif
