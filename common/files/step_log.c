@@ -179,13 +179,14 @@ static enum err write_segment(struct step_log *log, struct slice rows, struct re
 /* ---- opening ---- */
 
 static enum err read_newest(struct step_log *log, const struct file_names *segments,
-                            struct step_log_footer *footer, struct reason *reason)
+                            struct reason *reason)
 {
+    struct step_log_footer newest = {0};
     if (segments->count == 0)
         return ERR_OK;
-    TRY(step_log_read_footer(segments->names[segments->count - 1], footer, reason));
+    TRY(step_log_read_footer(segments->names[segments->count - 1], &newest, reason));
     ledger_release(&log->closed.sums);
-    log->closed = footer->state;
+    log->closed = newest.state;
     return ERR_OK;
 }
 
@@ -198,54 +199,67 @@ static enum err begins_with(const char *path, const struct step_log_footer *foot
     return err == ERR_NOT_FOUND ? ERR_OK : err;
 }
 
-/* So many bytes at the beginning of steps.jsonl are in closed segments: those of the newest, when a
- * crash kept it from being emptied; or those of all, when a log of the older layout was being
- * divided. */
-static enum err count_doubled(const char *path, const struct file_names *segments,
-                              const struct step_log_footer *newest, uint64_t *ret_bytes,
-                              struct reason *reason)
+/* UINT64_MAX: it does not begin with a row. */
+static enum err first_number(const char *path, uint64_t *ret_number, struct reason *reason)
 {
+    scoped(buf_release) struct buf rows = {0};
+    struct slice row;
+    bool is_step;
+    *ret_number = UINT64_MAX;
+    enum err err = file_read_part(path, 0, PIECE_BYTES, &rows, reason);
+    if (err == ERR_OK && next_line(buf_slice(&rows), 0, &row))
+        (void)step_log_row_number(row, &is_step, ret_number);
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
+}
+
+/* So many bytes at the beginning of steps.jsonl are in closed segments, when a crash came before it
+ * was emptied or replaced: in the one with its first row, and in all behind that. */
+static enum err count_doubled(const char *path, const struct file_names *segments,
+                              uint64_t *ret_bytes, struct reason *reason)
+{
+    uint64_t first;
     bool doubled = false;
     *ret_bytes = 0;
-    if (segments->count == 0)
-        return ERR_OK;
-    TRY(begins_with(path, newest, &doubled, reason));
-    if (doubled)
-        *ret_bytes = newest->rows_bytes;
-    for (size_t i = 0; !doubled && i < segments->count; i++) {
+    TRY(first_number(path, &first, reason));
+    for (size_t i = 0; i < segments->count; i++) {
         struct step_log_footer footer;
-        bool begins = true;
+        uint64_t number = step_log_segment_number(segments->names[i]);
+        if (number < first)
+            continue;
         TRY(step_log_read_footer(segments->names[i], &footer, reason));
         ledger_release(&footer.state.sums);
-        if (i == 0)
-            TRY(begins_with(path, &footer, &begins, reason));
-        if (!begins)
-            break;
-        *ret_bytes += footer.rows_bytes;
+        if (number == first)
+            TRY(begins_with(path, &footer, &doubled, reason));
+        if (doubled)
+            *ret_bytes += footer.rows_bytes;
     }
     return ERR_OK;
 }
 
 /* Moves the rows of steps.jsonl into *rows, without other lines, and all but the last of them into
- * segments when there are many. */
+ * segments when there are many. Rows behind another line go into no segment before steps.jsonl is
+ * without that line: count_doubled() would not find them. */
 static enum err divide(struct step_log *log, const char *path, uint64_t offset, struct buf *rows,
                        struct reason *reason)
 {
     size_t whole = 0;
+    bool had_others = false;
     for (;;) {
         size_t before = rows->bytes;
         enum err err = file_read_part(path, offset, PIECE_BYTES, rows, reason);
         if (err != ERR_OK && err != ERR_NOT_FOUND)
             return err;
-        if (rows->bytes == before)
+        size_t read = rows->bytes;
+        if (read == before)
             break;
-        offset += rows->bytes - before;
+        offset += read - before;
         size_t kept = take_out_others(rows, whole);
+        had_others = had_others || rows->bytes < read;
         TRY(add_rows(log, (struct slice){rows->data + whole, kept - whole}));
         whole = kept;
         if (rows->bytes - whole >= PIECE_BYTES)
             break; /* no row is so long */
-        if (whole < log->segment_bytes)
+        if (whole < log->segment_bytes || had_others)
             continue;
         TRY(write_segment(log, (struct slice){rows->data, whole}, reason));
         memmove(rows->data, rows->data + whole, rows->bytes - whole);
@@ -273,14 +287,13 @@ static enum err open_log(struct step_log *log, const char *directory, struct ste
     scoped(file_names_release) struct file_names segments = {0};
     scoped(buf_release) struct buf rows = {0};
     scoped(free_scoped) char *path = NULL;
-    struct step_log_footer newest = {0};
     uint64_t doubled;
     if (asprintf(&path, "%s/steps.jsonl", directory) < 0 ||
         asprintf(&log->folder, "%s/steps", directory) < 0)
         return reason_set(reason, ERR_NOMEM, "no memory to open %s/steps.jsonl", directory);
     TRY(step_log_segments(directory, &segments, reason));
-    TRY(read_newest(log, &segments, &newest, reason));
-    TRY(count_doubled(path, &segments, &newest, &doubled, reason));
+    TRY(read_newest(log, &segments, reason));
+    TRY(count_doubled(path, &segments, &doubled, reason));
     TRY(begin_sums(log));
     TRY(divide(log, path, doubled, &rows, reason));
     from.version = reach_closed(log, from);
@@ -288,22 +301,24 @@ static enum err open_log(struct step_log *log, const char *directory, struct ste
     return file_log_replace(log->file.ops, path, buf_slice(&rows), &log->file, reason);
 }
 
+static struct step_log no_log(const struct file_ops *ops, uint64_t segment_bytes)
+{
+    return (struct step_log){.file.ops = ops,
+                             .file.fd = -1,
+                             .closed.sums.by_positions = true,
+                             .sums.by_positions = true,
+                             .segment_bytes = segment_bytes,
+                             .close_at = segment_bytes};
+}
+
 enum err step_log_open(const struct file_ops *ops, const char *directory,
                        struct step_log_place from, struct step_log *ret_log, uint64_t *ret_reached,
                        struct reason *reason)
 {
-    struct step_log log = {.file.ops = ops,
-                           .file.fd = -1,
-                           .closed.sums.by_positions = true,
-                           .sums.by_positions = true,
-                           .segment_bytes = STEP_LOG_SEGMENT_BYTES,
-                           .close_at = STEP_LOG_SEGMENT_BYTES};
-    enum err err = open_log(&log, directory, from, ret_reached, reason);
-    if (err != ERR_OK) {
-        step_log_release(&log);
-        return err;
-    }
+    scoped(step_log_release) struct step_log log = no_log(ops, STEP_LOG_SEGMENT_BYTES);
+    TRY(open_log(&log, directory, from, ret_reached, reason));
     *ret_log = log;
+    log = (struct step_log){0};
     return ERR_OK;
 }
 
@@ -334,15 +349,15 @@ enum err step_log_reopen(struct step_log *log, struct reason *reason)
 {
     const struct step_log_place beginning = {0};
     char directory[STEP_LOG_PATH_BYTES];
-    struct step_log anew;
+    scoped(step_log_release) struct step_log anew = no_log(log->file.ops, log->segment_bytes);
     uint64_t reached;
     run_directory_of(log, directory);
     TRY(file_make_dirs(directory, 0755, reason));
-    TRY(step_log_open(log->file.ops, directory, beginning, &anew, &reached, reason));
-    anew.segment_bytes = anew.close_at = log->segment_bytes;
+    TRY(open_log(&anew, directory, beginning, &reached, reason));
     anew.changed = true;
     step_log_release(log);
     *log = anew;
+    anew = (struct step_log){0};
     return ERR_OK;
 }
 
@@ -424,12 +439,6 @@ static enum err cut_open(struct step_log *log, uint64_t version, struct reason *
     return sum_up(log, buf_slice(&rows));
 }
 
-/* Its name has the number of its first row. */
-static bool goes_whole(const char *path, uint64_t version)
-{
-    return strtoull(strrchr(path, '/') + 1, NULL, 10) >= version;
-}
-
 /* The segment takes the place of steps.jsonl, whose rows all go. That needs no room, so a full disk
  * does not keep the rows that are undone. Its footer is no row: cut_open() takes it away, or whoever
  * opens the log after a crash. */
@@ -471,8 +480,8 @@ static enum err open_newest(struct step_log *log, uint64_t version, const char *
 {
     struct step_log_state closed;
     TRY(read_closed(before, &closed, reason));
-    enum err err =
-        goes_whole(path, version) ? remove_whole(log, path, reason) : take_back(log, path, reason);
+    enum err err = step_log_segment_number(path) >= version ? remove_whole(log, path, reason)
+                                                            : take_back(log, path, reason);
     if (err != ERR_OK) {
         ledger_release(&closed.sums);
         return err;

@@ -18,9 +18,11 @@
  * Who removes steps.jsonl while the run goes on, or puts another file in its place, loses its rows,
  * and those that come until the next rewind, or until it would be closed: then a new one is begun,
  * with the rows of the file that is there. Of one that was emptied the rows since stay. Lines that
- * are no rows are dropped then, and the rows before and behind them stay.
+ * are no rows are dropped then, and the rows before and behind them stay: first in a steps.jsonl
+ * without such lines, and only then in segments, whose rows are thus found in it after a crash.
  *
- * Reading needs the memory of a row, writing that of a segment. One thread. */
+ * Reading needs the memory of a row, writing that of a segment, or of all rows behind a line that is
+ * none. One thread. */
 #ifndef ROOST_COMMON_FILES_STEP_LOG_H
 #define ROOST_COMMON_FILES_STEP_LOG_H
 
@@ -56,9 +58,9 @@ struct step_log_place {
     uint64_t version, generation;
 };
 
-/* Opens or makes the log of the run's directory; drops a torn row, and lines that are no rows. Another process that has it
- * open appends to what nobody reads any more. *ret_reached: the version that its rows lead to from
- * that place on without a gap, at least the place's. */
+/* Opens or makes the log of the run's directory; drops a torn row, and lines that are no rows.
+ * Another process that has it open appends to what nobody reads any more. *ret_reached: the version
+ * that its rows lead to from that place on without a gap, at least the place's. */
 enum err step_log_open(const struct file_ops *ops, const char *directory,
                        struct step_log_place from, struct step_log *ret_log, uint64_t *ret_reached,
                        struct reason *reason) MUST_USE;

@@ -195,6 +195,11 @@ enum err step_log_segments(const char *directory, struct file_names *ret_paths,
     return ERR_OK;
 }
 
+uint64_t step_log_segment_number(const char *path)
+{
+    return strtoull(strrchr(path, '/') + 1, NULL, 10);
+}
+
 /* ---- rows ---- */
 
 /* False: the row does not begin with `key`. */
@@ -283,12 +288,6 @@ static enum err take_times(void *context, const char *path, uint64_t line, struc
     return ERR_OK;
 }
 
-/* Of a closed segment. */
-static uint64_t first_step_of(const char *path)
-{
-    return strtoull(strrchr(path, '/') + 1, NULL, 10);
-}
-
 static enum err time_segment(const char *path, struct timed *timed, struct reason *reason)
 {
     const struct step_log_reader reader = {take_times, timed};
@@ -304,7 +303,7 @@ static enum err time_segment(const char *path, struct timed *timed, struct reaso
      */
     if (footer.has_times && timed->begun) {
         step_times_join(&timed->times, &footer.state.times);
-        if (first_step_of(path) <= timed->reached && whole_from <= timed->reached)
+        if (step_log_segment_number(path) <= timed->reached && whole_from <= timed->reached)
             timed->reached = end;
     } else {
         TRY(step_log_read(path, &reader, &torn, reason));

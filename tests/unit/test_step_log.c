@@ -81,6 +81,13 @@ static enum err append(struct step_log_fixture *f, uint64_t first, uint64_t end)
     return ERR_OK;
 }
 
+static void write_to(struct step_log_fixture *f, uint64_t offset, const char *text)
+{
+    int fd = open(f->log.file.path, O_WRONLY);
+    assert_int_equal(pwrite(fd, text, strlen(text), (off_t)offset), strlen(text));
+    assert_int_equal(close(fd), 0);
+}
+
 static size_t segments(struct step_log_fixture *f)
 {
     scoped(file_names_release) struct file_names paths = {0};
@@ -444,6 +451,86 @@ TEST_F(without_room_a_segment_is_closed_later, step_log)
     f->log.file.ops = &file_ops_real;
 }
 
+/* Somebody's line is in a log that has almost the size of a segment. */
+static void begin_with_a_note(struct step_log_fixture *f)
+{
+    assert_int_equal(step_log_rewind(&f->log, 0, &f->reason), ERR_OK);
+    assert_int_equal(append(f, 0, 2), ERR_OK);
+    write_to(f, f->log.file.bytes, "# lr lowered\n");
+    f->log.close_at = f->log.segment_bytes = f->log.file.bytes + 1;
+}
+
+TEST_F(a_crash_while_a_log_with_a_note_is_closed_doubles_no_row, step_log)
+{
+    enum err err = ERR_IO;
+    for (int operations = 2; err != ERR_OK; operations++) {
+        struct faults faults;
+        begin_with_a_note(f);
+        faults_init(&faults, operations, EIO);
+        faults.dies = true;
+        f->log.file.ops = &faults.ops;
+        err = append(f, 2, 4);
+        step_log_release(&f->log);
+        open_at(f, 0);
+        assert_true(f->reached >= 2);
+        assert_rows(f, f->reached);
+        assert_int_equal(append(f, f->reached, 20), ERR_OK);
+        assert_rows(f, 20);
+    }
+}
+
+/* For one operation, or for all from it on. */
+TEST_F(a_note_and_no_room_for_a_segment_double_no_row, step_log)
+{
+    for (int dies = 0; dies < 2; dies++) {
+        bool failed = true;
+        for (int operations = 2; failed; operations++) {
+            struct faults faults;
+            begin_with_a_note(f);
+            faults_init(&faults, operations, ENOSPC);
+            faults.dies = dies != 0;
+            struct file_ops ops = file_ops_real;
+            ops.write = faults.ops.write;
+            ops.rename = faults.ops.rename;
+            ops.context = &faults;
+            f->log.file.ops = &ops;
+            assert_int_equal(append(f, 2, 3), ERR_OK);
+            failed = faults.count >= operations;
+            f->log.file.ops = &file_ops_real;
+            assert_int_equal(append(f, 3, 20), ERR_OK);
+            assert_rows(f, 20);
+        }
+    }
+}
+
+/* Somebody copied rows into it that come to several segments, behind those that are closed. */
+TEST_F(a_crash_while_a_long_log_is_divided_doubles_no_row, step_log)
+{
+    scoped(buf_release) struct buf rows = {0};
+    enum err err = ERR_IO;
+    for (uint64_t i = 10; i < 10000; i++)
+        print_row(&rows, i);
+    for (int operations = 1; err != ERR_OK; operations++) {
+        struct faults faults;
+        assert_int_equal(step_log_rewind(&f->log, 0, &f->reason), ERR_OK);
+        f->log.close_at = f->log.segment_bytes = SEGMENT_BYTES;
+        assert_int_equal(append(f, 0, 10), ERR_OK);
+        size_t before = segments(f);
+        assert_true(before > 0);
+        f->log.close_at = UINT64_MAX;
+        assert_int_equal(step_log_append(&f->log, buf_slice(&rows), &f->reason), ERR_OK);
+        faults_init(&faults, operations, EIO);
+        faults.dies = true;
+        f->log.file.ops = &faults.ops;
+        err = step_log_reopen(&f->log, &f->reason);
+        assert_true(err != ERR_OK || segments(f) > before + 1);
+        step_log_release(&f->log);
+        open_at(f, 0);
+        assert_int_equal(f->reached, 10000);
+        assert_rows(f, 10000);
+    }
+}
+
 TEST_F(a_rewind_needs_no_room, step_log)
 {
     struct file_ops ops = file_ops_real;
@@ -602,13 +689,6 @@ TEST_F(a_log_that_was_emptied_goes_on_with_the_rows_since, step_log)
         assert_newest_rows(f, 3, 5);
         assert_true(f->log.changed);
     }
-}
-
-static void write_to(struct step_log_fixture *f, uint64_t offset, const char *text)
-{
-    int fd = open(f->log.file.path, O_WRONLY);
-    assert_int_equal(pwrite(fd, text, strlen(text), (off_t)offset), strlen(text));
-    assert_int_equal(close(fd), 0);
 }
 
 /* The steps of steps.jsonl are those, in that order, and no other line is in it. */
