@@ -142,9 +142,10 @@ static enum err read_rows(const char *directory, struct facts *facts, struct rea
 {
     for (;;) {
         scoped(file_names_release) struct file_names segments = {0};
+        struct reason unread; /* `reason` is the rows' */
         enum err err = read_rows_once(directory, facts, reason);
-        TRY(step_log_segments(directory, &segments, reason));
-        if (segments.count == facts->segment_count)
+        if (step_log_segments(directory, &segments, &unread) != ERR_OK ||
+            segments.count == facts->segment_count)
             return err;
         ledger_release(&facts->ledger); /* its seed stays */
     }
