@@ -391,7 +391,8 @@ static void on_computed(struct worker *worker, const struct worker_event *event)
     result.replicated = worker->lanes[event->lane].replicated;
     note_failure(worker, &result);
     if (result.err == ERR_OK)
-        worker_meter_add(worker, &event->computed.place, &event->computed.cost);
+        worker_meter_add(worker, event->computed.kind, &event->computed.place,
+                         &event->computed.cost);
     if (event->lane == 0)
         push_cost_computed(&worker->push_cost, event->computed.compute_ms);
     note_graphs(worker, event->lane);

@@ -119,7 +119,8 @@ void worker_call_leave(struct worker *worker)
                                   .secret = worker->secret,
                                   .reason = worker->leave_reason,
                                   .place = worker->computed,
-                                  .cost = worker_meter_take(worker, &worker->computed)};
+                                  .cost =
+                                      worker_meter_take(worker, TICKET_TRAIN, &worker->computed)};
     if (wire_encode_leave_request(&leave, &request) != ERR_OK)
         return;
     /* otherwise the coordinator learns it when the lease ends */
@@ -312,7 +313,7 @@ void worker_call_complete(struct worker *worker, const struct complete_request *
     struct complete_request whole = *complete, late = *complete;
     check(complete->member == worker->member); /* an earlier member's is forgotten */
     late.again = true;
-    whole.cost = worker_meter_take(worker, &complete->place);
+    whole.cost = worker_meter_take(worker, complete->ticket.kind, &complete->place);
     if (wire_encode_complete_request(&whole, &request) == ERR_OK &&
         wire_encode_complete_request(&late, &again) == ERR_OK)
         say_complete(worker, &request, &again, 0);

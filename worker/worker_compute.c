@@ -256,9 +256,10 @@ static void compute_ticket(struct worker_lane *lane, const struct worker_task *t
 static void take_turn(struct worker_lane *lane, const struct worker_task *task)
 {
     struct worker *worker = lane->worker;
-    struct worker_event event = {.kind = EVENT_COMPUTED,
-                                 .lane = lane->number,
-                                 .computed = {.result.lane = lane->number, .place = task->place}};
+    struct worker_event event = {
+        .kind = EVENT_COMPUTED,
+        .lane = lane->number,
+        .computed = {.result.lane = lane->number, .kind = task->ticket.kind, .place = task->place}};
     lane->ticket = &task->ticket;
     if (worker->peers != NULL)
         peers_reach(peers_of(lane));

@@ -71,6 +71,7 @@ struct worker_event {
         } unreachable;
         struct {
             struct agent_result result;
+            enum ticket_kind kind;
             struct place place;
             struct place_cost cost;
             uint64_t compute_ms; /* without waiting for weights */
@@ -161,9 +162,9 @@ struct worker {
     struct worker_link *links; /* one a server */
     uint64_t ticket_ms;        /* when the newest ticket's compute began */
     struct unheard unheard[WORKER_UNHEARD_MAX];
-    struct push_cost push_cost; /* of the first lane's tickets */
-    struct place computed;      /* the newest ticket's that was, */
-    struct place_cost cost;     /* and what the coordinator has not been told of there */
+    struct push_cost push_cost;                   /* of the first lane's tickets */
+    struct place computed;                        /* the newest ticket's that was */
+    struct place_cost costs[TICKET_VALIDATE + 1]; /* by kind: what nobody has been told of there */
     char leave_reason[NOTICE_TEXT_BYTES + 32];
     struct rand_state jitter;
     uint64_t memory_logged; /* the most that an executor has taken */

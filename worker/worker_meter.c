@@ -103,12 +103,12 @@ struct place_cost worker_meter_cost(struct worker_lane *lane)
 
 /* ---- main ---- */
 
-void worker_meter_add(struct worker *worker, const struct place *place,
+void worker_meter_add(struct worker *worker, enum ticket_kind kind, const struct place *place,
                       const struct place_cost *cost)
 {
-    struct place_cost *sum = &worker->cost;
+    struct place_cost *sum = &worker->costs[kind];
     if (place->stage != worker->computed.stage)
-        *sum = (struct place_cost){0}; /* nobody will ask */
+        memset(worker->costs, 0, sizeof worker->costs); /* nobody will ask */
     worker->computed = *place;
     const struct place_cost before = *sum;
     *sum = *cost;
@@ -117,12 +117,13 @@ void worker_meter_add(struct worker *worker, const struct place *place,
     sum->peer_bytes += before.peer_bytes;
 }
 
-struct place_cost worker_meter_take(struct worker *worker, const struct place *place)
+struct place_cost worker_meter_take(struct worker *worker, enum ticket_kind kind,
+                                    const struct place *place)
 {
     struct place_cost cost = {0};
     if (place->stage != worker->computed.stage)
         return cost;
-    cost = worker->cost;
-    worker->cost = (struct place_cost){0};
+    cost = worker->costs[kind];
+    worker->costs[kind] = (struct place_cost){0};
     return cost;
 }

@@ -2,7 +2,8 @@
  * `act_ms` of the configuration acts also take longer, to measure schedules on few cores.
  *
  * A ticket's cost goes with its Complete. One whose lease is over before has none: its cost goes
- * with the next of that place, or with Leave. Of tickets that overlap in several lanes the time is
+ * with the next of that place and kind, or with Leave, if it was of training. Another lane's ticket
+ * of the other kind may be done while this one's is still under way: it takes only its own. Of tickets that overlap in several lanes the time is
  * counted once. For worker*.c only; of a lane's thread that has the turn where nothing else is
  * said. */
 #ifndef ROOST_WORKER_WORKER_METER_H
@@ -20,10 +21,11 @@ struct place_cost worker_meter_cost(struct worker_lane *lane);
 
 /* ---- main ---- */
 
-/* Adds what a ticket at that place cost to what is still to be told. */
-void worker_meter_add(struct worker *worker, const struct place *place,
+/* Adds what a ticket of that kind at that place cost to what is still to be told. */
+void worker_meter_add(struct worker *worker, enum ticket_kind kind, const struct place *place,
                       const struct place_cost *cost);
-/* What is to be told of that place; from now on it is told. */
-struct place_cost worker_meter_take(struct worker *worker, const struct place *place);
+/* What is to be told of that place and kind; from now on it is told. */
+struct place_cost worker_meter_take(struct worker *worker, enum ticket_kind kind,
+                                    const struct place *place);
 
 #endif
