@@ -320,7 +320,7 @@ enum err crew_run(struct crew *crew, const struct ticket *ticket,
     thread_unlock(&crew->mutex);
     enum err settled = settle(crew);
     err = err == ERR_OK ? settled : err;
-    if (err == ERR_OK)
-        *ret_loss = executor_node_loss(crew->options.executors[0]); /* of all: they were added */
+    if (err == ERR_OK) /* of all: they were added */
+        err = executor_node_loss(crew->options.executors[0], ret_loss);
     return err;
 }

@@ -137,13 +137,15 @@ enum err executor_advance(struct executor *e)
     return ERR_OK;
 }
 
-struct executor_loss executor_node_loss(const struct executor *e)
+enum err executor_node_loss(struct executor *e, struct executor_loss *ret_loss)
 {
     float sums[MODEL_LOSS_WEIGHTS];
     e->k->copy_out(e->k, sums, executor_gradient(e, e->model->loss_parameter, 0), sizeof sums);
-    return (struct executor_loss){.loss_sum = (double)sums[MODEL_LOSS_SUM],
-                                  .samples = (uint64_t)sums[MODEL_LOSS_COUNT],
-                                  .correct = (uint64_t)sums[MODEL_LOSS_CORRECT]};
+    TRY(executor_settled(e)); /* a device that failed has copied nothing */
+    *ret_loss = (struct executor_loss){.loss_sum = (double)sums[MODEL_LOSS_SUM],
+                                       .samples = (uint64_t)sums[MODEL_LOSS_COUNT],
+                                       .correct = (uint64_t)sums[MODEL_LOSS_CORRECT]};
+    return ERR_OK;
 }
 
 /* Waits until the device has done everything, cancelled work too, because weights may be
@@ -160,7 +162,7 @@ enum err executor_end(struct executor *e, enum err err, struct executor_loss *re
     if (trains && e->freed > 0)
         loss.loss_sum = (double)(float)loss.loss_sum; /* of one slot: as run_loss() rounds it */
     else if (trains && e->used[e->model->loss_parameter])
-        loss = executor_node_loss(e);
+        TRY(executor_node_loss(e, &loss));
     *ret_loss = loss;
     return ERR_OK;
 }

@@ -87,8 +87,9 @@ void executor_use(const struct executor *executor);
  * thread then uses this one's device. */
 void executor_add(struct executor *executor, const struct executor *from, uint32_t unit);
 
-/* What the newest ticket's gradients have as its loss: of a place that has the last unit, resident. */
-struct executor_loss executor_node_loss(const struct executor *executor);
+/* What the newest ticket's gradients have as its loss: of a place that has the last unit, resident.
+ * ERR_IO: the device failed. */
+enum err executor_node_loss(struct executor *executor, struct executor_loss *ret_loss) MUST_USE;
 
 /* A chunk's gradient of one part into blocks_bytes() bytes at `ret_bytes`: pushed, and not
  * acknowledged yet. They are there when executor_encoded() has returned, and stay until then. */

@@ -524,8 +524,8 @@ static enum err attach(struct worker *worker)
         struct describe_reply description;
         enum err err = worker_call_describe(worker, &arena, &response, &description);
         if (err == ERR_OK)
-            return worker_join_run(worker, &description);
-        if (!agent_backoff_helps(err))
+            err = worker_join_run(worker, &description); /* it may ask the coordinator, too */
+        if (err == ERR_OK || worker->has_run || !agent_backoff_helps(err))
             return err;
         if (worker->config->connect_s != 0 &&
             worker_now_ms() - started_ms > (uint64_t)worker->config->connect_s * 1000)

@@ -42,16 +42,37 @@ size_t step_log_keep(struct slice rows, uint64_t version)
     return kept;
 }
 
-/* Takes the lines from `at` on out of *rows that are no rows, but not the last one when it has no
- * end. The end of those that stay. */
-static size_t take_out_others(struct buf *rows, size_t at)
+static uint64_t end_of(const struct ledger *sums)
+{
+    return sums->step_count > 0 ? sums->last.step + 1 : 0;
+}
+
+/* Somebody may have put an older copy in the place of steps.jsonl: steps before `end`, which closed
+ * segments have, and the validations behind them. */
+struct row_filter {
+    uint64_t end;
+    bool behind_old;
+};
+
+static bool stays(struct row_filter *filter, struct slice line)
+{
+    uint64_t number;
+    bool is_step;
+    if (!step_log_row_number(line, &is_step, &number))
+        return false;
+    if (is_step)
+        filter->behind_old = number < filter->end;
+    return !filter->behind_old;
+}
+
+/* Takes the lines from `at` on out of *rows that are no rows, or old ones, but not the last one when
+ * it has no end. The end of those that stay. */
+static size_t take_out_others(struct buf *rows, size_t at, struct row_filter *filter)
 {
     struct slice line;
     size_t kept = at;
     for (; next_line(buf_slice(rows), at, &line); at += line.bytes + 1) {
-        uint64_t number;
-        bool is_step;
-        if (!step_log_row_number(line, &is_step, &number))
+        if (!stays(filter, line))
             continue;
         memmove(rows->data + kept, line.data, line.bytes + 1);
         kept += line.bytes + 1;
@@ -242,6 +263,7 @@ static enum err count_doubled(const char *path, const struct file_names *segment
 static enum err divide(struct step_log *log, const char *path, uint64_t offset, struct buf *rows,
                        struct reason *reason)
 {
+    struct row_filter filter = {.end = end_of(&log->closed.sums)};
     size_t whole = 0;
     bool had_others = false;
     for (;;) {
@@ -253,7 +275,7 @@ static enum err divide(struct step_log *log, const char *path, uint64_t offset, 
         if (read == before)
             break;
         offset += read - before;
-        size_t kept = take_out_others(rows, whole);
+        size_t kept = take_out_others(rows, whole, &filter);
         had_others = had_others || rows->bytes < read;
         TRY(add_rows(log, (struct slice){rows->data + whole, kept - whole}));
         whole = kept;
@@ -275,7 +297,7 @@ static enum err divide(struct step_log *log, const char *path, uint64_t offset, 
 static uint64_t reach_closed(const struct step_log *log, struct step_log_place from)
 {
     const struct ledger *sums = &log->closed.sums;
-    uint64_t end = sums->step_count > 0 ? sums->last.step + 1 : 0;
+    uint64_t end = end_of(sums);
     bool leads = from.version < end && sums->whole_from <= from.version &&
                  sums->last.generation >= from.generation;
     return leads ? end : from.version;
@@ -333,8 +355,7 @@ void step_log_release(struct step_log *log)
 
 bool step_log_has_all(const struct step_log *log, uint64_t version)
 {
-    uint64_t end = log->sums.step_count > 0 ? log->sums.last.step + 1 : 0;
-    return version == 0 || (log->sums.whole_from == 0 && end >= version);
+    return version == 0 || (log->sums.whole_from == 0 && end_of(&log->sums) >= version);
 }
 
 /* ---- a steps.jsonl that somebody changed ---- */
@@ -389,12 +410,13 @@ static enum err close_segment(struct step_log *log, struct reason *reason)
 {
     scoped(buf_release) struct buf rows = {0};
     TRY(take_changed(log, reason));
+    struct row_filter filter = {.end = end_of(&log->closed.sums)};
     if (log->file.bytes < log->close_at)
         return ERR_OK;
     if (!file_log_in_place(&log->file))
         return is_replaced(log, reason);
     TRY(file_read_part(log->file.path, 0, (size_t)log->file.bytes, &rows, reason));
-    if (rows.bytes != log->file.bytes || take_out_others(&rows, 0) != log->file.bytes)
+    if (rows.bytes != log->file.bytes || take_out_others(&rows, 0, &filter) != log->file.bytes)
         return step_log_reopen(log, reason); /* somebody wrote to it */
     TRY(write_segment(log, buf_slice(&rows), reason));
     return file_log_truncate(&log->file, 0, reason);
@@ -430,12 +452,13 @@ enum err step_log_sync(struct step_log *log, struct reason *reason)
 static enum err cut_open(struct step_log *log, uint64_t version, struct reason *reason)
 {
     scoped(buf_release) struct buf rows = {0};
+    struct row_filter filter = {.end = end_of(&log->closed.sums)};
     if (log->file.bytes == 0)
         return sum_up(log, buf_slice(&rows));
     TRY(file_read_part(log->file.path, 0, (size_t)log->file.bytes, &rows, reason));
     rows.bytes = step_log_keep(buf_slice(&rows), version);
     TRY(file_log_truncate(&log->file, rows.bytes, reason));
-    (void)take_out_others(&rows, 0); /* they go when the segment is closed */
+    (void)take_out_others(&rows, 0, &filter); /* they go when the segment is closed */
     return sum_up(log, buf_slice(&rows));
 }
 

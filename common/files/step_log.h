@@ -17,9 +17,10 @@
  *
  * Who removes steps.jsonl while the run goes on, or puts another file in its place, loses its rows,
  * and those that come until the next rewind, or until it would be closed: then a new one is begun,
- * with the rows of the file that is there. Of one that was emptied the rows since stay. Lines that
- * are no rows are dropped then, and the rows before and behind them stay: first in a steps.jsonl
- * without such lines, and only then in segments, whose rows are thus found in it after a crash.
+ * with the rows of the file that is there, but for those that closed segments have, where it is an
+ * older copy. Of one that was emptied the rows since stay. Lines that are no rows are dropped then,
+ * and the rows before and behind them stay: first in a steps.jsonl without such lines, and only then
+ * in segments, whose rows are thus found in it after a crash.
  *
  * Reading needs the memory of a row, writing that of a segment, or of all rows behind a line that is
  * none. One thread. */

@@ -3,6 +3,7 @@
 #include "kernels/cuda.h"
 #include "kernels/cuda/gemm.cuh"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -29,6 +30,17 @@ bool cuda_ok(SELF, cudaError_t error, const char *what)
     if (error != cudaSuccess)
         cuda_fail(k, "%s: CUDA: %s", what, cudaGetErrorString(error));
     return error == cudaSuccess;
+}
+
+/* NULL: nothing failed. Another thread that failed first may still write the sentence. */
+static const char *failure_text(SELF)
+{
+    const struct failure *failure = k->state->failure;
+    if (!__atomic_load_n(&failure->failing, __ATOMIC_ACQUIRE))
+        return NULL;
+    while (!__atomic_load_n(&failure->failed, __ATOMIC_ACQUIRE))
+        sched_yield();
+    return failure->text;
 }
 
 /* -- memory ------------------------------------------------------------------------------------ */
@@ -173,8 +185,7 @@ static const char *device_synchronize(SELF)
 {
     settle_all(k);
     cuda_ok(k, cudaStreamSynchronize(k->state->stream), "synchronize");
-    const struct failure *failure = k->state->failure;
-    return __atomic_load_n(&failure->failed, __ATOMIC_ACQUIRE) ? failure->text : NULL;
+    return failure_text(k);
 }
 
 static uint32_t device_multiprocessors(SELF)

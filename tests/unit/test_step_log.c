@@ -780,6 +780,35 @@ TEST_F(a_line_without_end_ends_the_log, step_log)
     assert_rows(f, 1);
 }
 
+/* `cp`, or `mv`, of one that was saved before segments were closed; at once, and at a start. */
+TEST_F(an_older_copy_of_the_log_costs_no_closed_row, step_log)
+{
+    for (int starts = 0; starts < 2; starts++) {
+        scoped(buf_release) struct buf copy = {0};
+        assert_int_equal(step_log_rewind(&f->log, 0, &f->reason), ERR_OK);
+        assert_int_equal(append(f, 0, 50), ERR_OK);
+        uint64_t end = 50;
+        for (; f->log.file.bytes > 0; end++)
+            assert_int_equal(append(f, end, end + 1), ERR_OK);
+        for (uint64_t i = 0; i < 3; i++)
+            print_row(&copy, i);
+        assert_int_equal(buf_printf(&copy, "{\"version\":3,\"validation_loss\":1}\n"), ERR_OK);
+        assert_int_equal(
+            file_write_atomic(&file_ops_real, f->log.file.path, 0644, buf_slice(&copy), NULL),
+            ERR_OK);
+        if (starts == 0) {
+            assert_int_equal(step_log_reopen(&f->log, &f->reason), ERR_OK);
+        } else {
+            step_log_release(&f->log);
+            open_at(f, end);
+            assert_int_equal(f->reached, end);
+        }
+        assert_int_equal(f->log.file.bytes, 0);
+        assert_int_equal(append(f, end, end + 50), ERR_OK);
+        assert_rows(f, end + 50);
+    }
+}
+
 /* As an editor does, and `mv`. */
 TEST_F(a_log_that_was_replaced_goes_on_with_the_rows_that_are_there, step_log)
 {
