@@ -513,8 +513,10 @@ static void flush(struct control *control)
 void control_tick(struct control *control, uint64_t now_ns)
 {
     struct reason reason = {0};
-    if (control->search.cuts != NULL && control->failed == ERR_OK)
+    if (control->search.cuts != NULL && control->failed == ERR_OK) {
         control_effects_search(control, now_ns);
+        control_effects_carry_out(control, now_ns);
+    }
     whole_cut_go_on(&control->whole, now_ns);
     if (coordinator_next_ms(control->coordinator) <= control_ms(now_ns)) {
         coordinator_tick(control->coordinator, control_ms(now_ns));
@@ -533,6 +535,7 @@ void control_tick(struct control *control, uint64_t now_ns)
         control->flush_ns = time_after_ms(now_ns, FLUSH_MS);
         flush(control);
         enum err err = control_effects_store_late(control, now_ns, &reason);
+        control_effects_carry_out(control, now_ns);
         if (err != ERR_OK && err != ERR_NO_SPACE)
             control_effects_fail(control, err, &reason);
     }

@@ -232,7 +232,6 @@ void control_effects_search(struct control *control, uint64_t now_ns)
     enum err err = finish_search(control, now_ns, whole, &reason);
     if (err != ERR_OK)
         control_effects_fail(control, err, &reason);
-    control_effects_carry_out(control, now_ns);
 }
 
 enum err control_effects_store_state(struct control *control, struct reason *reason)
@@ -308,7 +307,7 @@ static enum err take_late_found(struct control *control, uint64_t now_ns, struct
     return ERR_OK;
 }
 
-static enum err store_late(struct control *control, uint64_t now_ns, struct reason *reason)
+enum err control_effects_store_late(struct control *control, uint64_t now_ns, struct reason *reason)
 {
     if (control->search.late)
         TRY(take_late_found(control, now_ns, reason));
@@ -326,13 +325,6 @@ static enum err store_late(struct control *control, uint64_t now_ns, struct reas
                              "the store has no room for what is known of run %llu",
                              (unsigned long long)control->run->stored.run)
                 : ERR_OK;
-}
-
-enum err control_effects_store_late(struct control *control, uint64_t now_ns, struct reason *reason)
-{
-    enum err err = store_late(control, now_ns, reason);
-    control_effects_carry_out(control, now_ns);
-    return err;
 }
 
 enum err control_effects_take_term(struct control *control, const struct server_report *hello,

@@ -30,12 +30,13 @@ enum err control_effects_store_conviction(struct control *control,
                                           const struct conviction *conviction,
                                           struct reason *reason) MUST_USE;
 /* Stores what the disk had no room for: the cut that a search found, fingerprint, state, convictions,
- * stop; and carries out what follows. ERR_NO_SPACE: some are still late. After an error of the store
- * what it met is late as well. */
+ * stop; the caller carries out what follows. ERR_NO_SPACE: some are still late. After an error of the
+ * store what it met is late as well. */
 enum err control_effects_store_late(struct control *control, uint64_t now_ns,
                                     struct reason *reason) MUST_USE;
 
-/* Goes on with the search for a cut that is whole: a short while at a time. */
+/* Goes on with the search for a cut that is whole: a short while at a time. The caller carries out
+ * what follows. */
 void control_effects_search(struct control *control, uint64_t now_ns);
 void control_effects_end_search(struct control *control); /* none is fine */
 

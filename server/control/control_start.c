@@ -280,12 +280,13 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
                                       &control->whole, now_ns};
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
     TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
-    TRY(control_effects_store_late(control, now_ns,
-                                   reason)); /* later it would be taken for the new run's */
+    enum err err = control_effects_store_late(control, now_ns, reason);
+    control_effects_carry_out(control, now_ns);
+    TRY(err); /* later it would be taken for the new run's */
     /* What was read for its facts is what is served. */
     const struct data_wish served = {wanted.reads ? request->spec : plan.run->stored.spec,
                                      wanted.reads};
-    enum err err = read_served(plan.run, reader, &served, now_ns, reason);
+    err = read_served(plan.run, reader, &served, now_ns, reason);
     if (err == ERR_SEARCHING)
         give_way(control, &served);
     TRY(err);
