@@ -44,7 +44,7 @@ _Static_assert(COUNT(numerics) == SPEC_ANY + 2, "a name for each");
 _Static_assert(COUNT(norms) == SPEC_NORMS_SPLIT + 2, "a name for each");
 _Static_assert(sizeof(enum spec_model_kind) == sizeof(uint32_t), "config.c stores names so");
 
-#define LR_SPIRAL 0.01
+#define LR_SPIRAL 0.02
 enum {
     STEPS_MAX = 1 << 30,
     SLOT_SAMPLES_MAX = 1 << 16,
@@ -241,7 +241,7 @@ static const struct config_field fields[] = {
 
     {"optimizer.kind", "how weights follow gradients", CONFIG_NAME,
      ROW(optimizer, kind, REFUSED), .names = optimizer_kinds, .initial = "adamw"},
-    {"optimizer.lr", "learning rate; for the spiral set 0.01 unless set", CONFIG_REAL,
+    {"optimizer.lr", "learning rate; for the spiral set 0.02 unless set", CONFIG_REAL,
      ROW(optimizer, lr, DIGEST), .real_max = 1000, .initial = "0.001", ADAMW},
     {"optimizer.lr", "learning rate", CONFIG_REAL,
      ROW(optimizer, lr, DIGEST), .real_max = 1000, .initial = "0.1", NOT_ADAMW},

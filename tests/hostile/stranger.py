@@ -372,8 +372,21 @@ def hoard(stranger, seconds):
     return answers
 
 
+def gather(stranger, _, __):
+    """Joins anew under another name, takes a ticket with that membership, and brings nothing."""
+    name = f"gather-{time.monotonic_ns()}"
+    try:
+        joined = stranger.call("Join", pb.JoinRequest(wire_version=2, name=name, device="python",
+                                                      fingerprint=bytes(32)), pb.JoinReply)
+        answer = stranger.call("Acquire", pb.AcquireRequest(member=joined.member, secret=joined.secret, sequence=1,
+                                                            generation=joined.generation), pb.AcquireReply)
+        yield "ticket" if answer.result == pb.ACQUIRE_TICKET else "WAIT"
+    except grpc.RpcError as error:
+        yield name_of(error)
+
+
 ATTACKS = {attack.__name__: attack for attack in (zombie, nan, poison, spy, evict, complete, validation, replay, rows, crowd, spoof, beyond,
-                                                      hoard)}
+                                                      gather, hoard)}
 
 
 def attack_for(attack, seconds):

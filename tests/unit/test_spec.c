@@ -130,7 +130,7 @@ TEST(what_a_gpu_computes_at_once_is_large_unless_it_is_said)
     assert_int_equal(mlp.model.sizes_count, 3);
     assert_int_equal(mlp.model.sizes[2], 5);
     assert_true(mlp.data.validation == 0);
-    assert_true(parsed("model: {kind: mlp}\ndata: {kind: spiral}").optimizer.lr == 0.01);
+    assert_true(parsed("model: {kind: mlp}\ndata: {kind: spiral}").optimizer.lr == 0.02);
     assert_int_equal(mlp.optimizer.schedule, SPEC_CONSTANT);
     assert_true(mlp.optimizer.clip_norm == 0 && mlp.optimizer.weight_decay == 0);
 }
