@@ -249,9 +249,10 @@ int main(int argc, char **argv)
         "DIR",
         "Repeats a run up to the newest checkpoint in its directory, or to one checkpoint, in one "
         "process: from the spec, the data, and for ssp and async what the run's order logs say. "
-        "Prints the digest it ends in and the checkpoint's; exit code 1: they differ. A run that "
-        "began with `roost restore` cannot be repeated: its first weights are not in the spec. Nor "
-        "can one that was resumed with settings that change its bits: the spec has the last ones.",
+        "Prints the digest it ends in and the checkpoint's; exit code 1: they differ. It "
+        "computes on the CPU: a run on GPUs has other bits. A run that began from a file's weights "
+        "(`roost restore`, --from) cannot be repeated: they are not in the spec. Nor can one that "
+        "was resumed with settings that change its bits: the spec has the last ones.",
         NULL,
         NULL,
         NULL};

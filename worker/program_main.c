@@ -71,7 +71,7 @@ static const struct argp_option option_rows[] = {
     FLAGS_SET_ROW,
     {"stages", 'P', "P", 0, "places that the model is cut into (mesh.stage)", 0},
     {"schedule", 'S', "naive|gpipe|1f1b|interleaved|zb-h1|chimera", 0,
-     "who computes what when (1f1b)", 0},
+     "who computes what when (mesh.schedule)", 0},
     {"units", 'v', "V", 0, "interleaved: runs of units that a place holds (1)", 0},
     {"microbatches", 'm', "M", 0, "of a slot, instead of slot_samples / microbatch", 0},
     {"node-slots", KEY_NODE_SLOTS, "N", 0,

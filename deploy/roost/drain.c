@@ -95,11 +95,16 @@ static void print_given_up(const char *name, bool needed)
         printf("no run needs %s\n", name);
 }
 
+/* `status`: NULL: the coordinator does not answer any more. */
 static void print_drained(const struct arguments *arguments, double seconds,
                           const struct status_reply *status)
 {
     scoped(buf_release) struct buf text = {0};
     struct json_writer writer = json_writer(&text);
+    if (!arguments->json && status == NULL) {
+        printf("%s has drained in %.2f s\n", arguments->subject, seconds);
+        return;
+    }
     if (!arguments->json) {
         printf("%s has drained in %.2f s; longest step while chunks moved %.0f ms, an ordinary one "
                "%.0f ms\n",
@@ -109,7 +114,8 @@ static void print_drained(const struct arguments *arguments, double seconds,
     json_put_object(&writer);
     json_member_text(&writer, "server", arguments->subject);
     json_member_real(&writer, "seconds", seconds);
-    print_moves(&writer, &status->moves);
+    if (status != NULL)
+        print_moves(&writer, &status->moves);
     json_put_end(&writer);
     print_json(&writer);
 }
@@ -155,13 +161,12 @@ int command_drain(int argc, char **argv)
     if (err == ERR_NOT_FOUND) /* the argument is wrong */
         err = ERR_INVALID;
     double seconds = (double)(time_now_ns() - began_ns) / 1e9;
-    if (err == ERR_OK)
-        err = client_status(&client, &answer, &status, &reason);
     if (err != ERR_OK)
         return client_fail(&arguments.client, err, &reason);
     if (lost && !arguments.json)
         print_given_up(arguments.subject, needed);
     else
-        print_drained(&arguments, seconds, &status);
+        print_drained(&arguments, seconds,
+                      client_status(&client, &answer, &status, &reason) == ERR_OK ? &status : NULL);
     return EXIT_SUCCESS;
 }

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
@@ -149,6 +150,19 @@ static enum err export_to(const struct stored *stored, const char *out, struct r
                                                : ERR_OK;
 }
 
+/* A file that nobody named takes the place of none. */
+static enum err choose_out(const char **out, struct reason *reason)
+{
+    static const char unnamed[] = "model.safetensors";
+    if (*out != NULL)
+        return ERR_OK;
+    *out = unnamed;
+    return access(unnamed, F_OK) != 0
+               ? ERR_OK
+               : reason_set(reason, ERR_INVALID,
+                            "%s is there already: name a file or a folder with --out", unnamed);
+}
+
 int command_export(int argc, char **argv)
 {
     static const struct argp_option rows[] = {
@@ -159,19 +173,21 @@ int command_export(int argc, char **argv)
         {0},
     };
     static const struct argp own = {.options = rows, .parser = parse_option};
-    const char *out = "model.safetensors";
+    const char *out = NULL;
     const struct arguments_about about = {
         .subject = "DIR",
         .own = &own,
         .own_input = &out,
         .summary = "Writes the weights of the newest checkpoint in a run's directory, or of one "
-                   "checkpoint's folder, as safetensors; a gpt's with Hugging Face names, so that "
-                   "transformers loads it as GPT-2."};
+                   "checkpoint's folder, as safetensors, with Hugging Face names: transformers "
+                   "loads a gpt as GPT-2 and a llama as Llama."};
     scoped(stored_release) struct stored stored = {0};
     struct arguments arguments;
     struct reason reason = {0};
     arguments_parse(&about, argc, argv, &arguments);
-    enum err err = config_path_error(stored_open(arguments.subject, &stored, &reason));
+    enum err err = choose_out(&out, &reason);
+    if (err == ERR_OK)
+        err = config_path_error(stored_open(arguments.subject, &stored, &reason));
     if (err == ERR_OK)
         err = config_path_error(export_to(&stored, out, &reason));
     if (err != ERR_OK)

@@ -3,6 +3,7 @@
 
 #include "common/file.h"
 #include "common/files/checkpoint.h"
+#include "common/files/run_directory.h"
 #include "common/files/step_log.h"
 #include "common/scoped.h"
 #include "common/settings/spec.h"
@@ -13,7 +14,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096, RUN_YAML_BYTES_MAX = 1 << 20 };
+enum { PATH_BYTES = 4096, RUN_YAML_BYTES_MAX = 1 << 20, CUT_TRIES = 3 };
 
 /* What the directory holds beside the rows. */
 struct facts {
@@ -25,6 +26,8 @@ struct facts {
     bool has_cut;               /* a recorded one */
     struct checkpoint_name cut; /* the newest */
     struct checkpoint_counters counters;
+    bool is_unread; /* there is a recorded one, and it does not read: */
+    struct reason unread;
 };
 
 static void facts_release(struct facts *facts)
@@ -172,10 +175,14 @@ static void compare_cut(struct facts *facts)
 static enum err read_cut(const char *directory, struct facts *facts, struct reason *reason)
 {
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    enum err err = checkpoint_open_any(directory, &checkpoint, reason);
-    if (err == ERR_NOT_FOUND)
+    enum err err = ERR_NOT_FOUND; /* a run that goes on may remove what was the newest one */
+    for (int tries = 0; tries < CUT_TRIES && err == ERR_NOT_FOUND; tries++)
+        err = checkpoint_open_any(directory, &checkpoint, &facts->unread);
+    if (err == ERR_NOMEM)
+        return reason_set(reason, err, "%s", facts->unread.text);
+    facts->is_unread = err != ERR_OK && run_directory_has_checkpoint(directory);
+    if (err != ERR_OK)
         return ERR_OK;
-    TRY(err);
     facts->has_cut = true;
     facts->cut = checkpoint_about(checkpoint)->name;
     facts->counters = checkpoint_about(checkpoint)->counters;
@@ -190,6 +197,9 @@ static enum err read_all(const char *directory, struct facts *facts, struct reas
     TRY(read_rows(directory, facts, reason));
     if (facts->has_cut)
         compare_cut(facts);
+    if (facts->is_unread)
+        ledger_fault(&facts->ledger, "the newest checkpoint does not read: %.300s",
+                     facts->unread.text);
     return ERR_OK;
 }
 

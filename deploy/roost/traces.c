@@ -4,6 +4,7 @@
 #include "common/scoped.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A worker's whole lines, without the bracket before them and the comma behind the last one. One
@@ -37,14 +38,44 @@ static enum err add_file(struct file_writer *writer, const char *path, bool *fir
     return file_writer_write(writer, lines, reason);
 }
 
+/* Of all workers, in order. */
+static enum err list(const char *folder, struct file_names *ret_names, struct reason *reason)
+{
+    static const char end[] = ".trace.json";
+    size_t kept = 0;
+    TRY(file_list(folder, ret_names, reason));
+    for (size_t i = 0; i < ret_names->count; i++) {
+        char *name = ret_names->names[i];
+        size_t bytes = strlen(name);
+        if (bytes > strlen(end) && strcmp(name + bytes - strlen(end), end) == 0)
+            ret_names->names[kept++] = name;
+        else
+            free(name);
+    }
+    ret_names->count = kept;
+    file_names_sort(ret_names);
+    return ERR_OK;
+}
+
+enum err traces_clear(const char *folder, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names names = {0};
+    char each[1024];
+    TRY(list(folder, &names, reason));
+    for (size_t i = 0; i < names.count; i++) {
+        snprintf(each, sizeof each, "%s/%s", folder, names.names[i]);
+        TRY(file_remove_tree(each, reason));
+    }
+    return ERR_OK;
+}
+
 enum err traces_join(const char *folder, const char *path, struct reason *reason)
 {
     scoped(file_names_release) struct file_names names = {0};
     scoped(file_writer_release) struct file_writer writer = {0};
     char each[1024];
     bool first = true;
-    TRY(file_list(folder, &names, reason));
-    file_names_sort(&names);
+    TRY(list(folder, &names, reason));
     TRY(file_writer_open(&file_ops_real, path, 0644, &writer, reason));
     TRY(write_text(&writer, "{\"traceEvents\": [\n", reason));
     for (size_t i = 0; i < names.count; i++) {

@@ -4,7 +4,13 @@
 
 #include "common/err.h"
 
-/* `folder` holds the workers' files (worker/trace.h). The file is replaced when it is whole. */
+/* A worker's file in the folder (worker/trace.h) is TRACES_FILE with its name; others' files there are
+ * left alone. */
+#define TRACES_FILE "%s.trace.json"
+
+/* Removes the files of an earlier start. */
+enum err traces_clear(const char *folder, struct reason *reason) MUST_USE;
+/* The file is replaced when it is whole. */
 enum err traces_join(const char *folder, const char *path, struct reason *reason) MUST_USE;
 
 #endif

@@ -26,6 +26,7 @@
 #include "deploy/roost/print.h"
 #include "deploy/roost/stored.h"
 #include "deploy/roost/traces.h"
+#include "deploy/roost/up_directory.h"
 #include "deploy/roost/watch.h"
 
 #include <arpa/inet.h>
@@ -40,12 +41,10 @@ enum {
     UP_DEVICES_MAX = 16,
     START_MS = 30000, /* until the coordinator answers */
     LEAVE_MS = 10000, /* until a process told to end has ended */
+    PAUSE_MS = 35000, /* the same of servers that write a checkpoint first: their --stop-ms twice */
     LOG_TAIL_BYTES = 2048,
     FAILED_STARTS_MAX = 5,
-    STARTS_MAX = 64,           /* workers that have been started and have not joined */
-    ENDING_MS = 1000,          /* a killed daemon frees its memory and locks */
-    BASE_BYTES = 300,          /* runs/ and a file's name */
-    DIRECTORY_BYTES_MAX = 399, /* what lies in it has longer paths */
+    STARTS_MAX = 64, /* workers that have been started and have not joined */
     PORT_FIRST = 20000,
     PORTS = 10000
 };
@@ -72,16 +71,16 @@ struct up {
     const struct watch_signals *signals;
     struct launch launch;
     uint32_t workers; /* that are there at once, at most */
-    char directory[512];
-    struct file_claim claim; /* of the directory, alone */
-    char address[64];        /* of the coordinator */
-    uint32_t port;           /* where to look for the next free one: another place in every `up` */
+    struct up_directory directory;
+    char address[64]; /* of the coordinator */
+    uint32_t port;    /* where to look for the next free one: another place in every `up` */
     struct children children;
     struct progress progress;
     struct churn churn;
     uint64_t begun_ms;         /* the run, and the churn; 0: not yet */
     bool stops;                /* somebody asked for that, by the newest status */
     bool stopped;              /* the run is, before its end */
+    bool summed_up;            /* it is over, and its summary is printed */
     struct tls_identity shown; /* the operator's certificate, without its texts */
     int64_t renewed_s;         /* when new ones were tried; 0: not yet */
     uint32_t begun;            /* workers: the lowest of so many have been started */
@@ -131,188 +130,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* ---- the directory ---- */
-
-static const char RUNS_FOLDER[] = "runs";
-
-/* runs/NAME with the spec's file name without its extension. A dot at its beginning begins none. */
-static void name_base(const char *spec_path, char ret_base[static BASE_BYTES])
-{
-    const char *name = strrchr(spec_path, '/') == NULL ? spec_path : strrchr(spec_path, '/') + 1;
-    const char *dot = strrchr(name, '.');
-    size_t bytes = dot == NULL || dot == name ? strlen(name) : (size_t)(dot - name);
-    snprintf(ret_base, BASE_BYTES, "%s/%.*s", RUNS_FOLDER, (int)bytes, name);
-}
-
-/* A folder or file that cannot be made is a wrong setting, unless room is all that it lacks. */
-static enum err making_error(enum err err)
-{
-    return err == ERR_IO ? ERR_INVALID : config_path_error(err);
-}
-
-/* Makes the first that is not there: of two commands that start at once each makes another. */
-static enum err make_new(const struct run_directories *all, struct run_directory *ret_directory,
-                         struct reason *reason)
-{
-    TRY(making_error(file_make_dirs(RUNS_FOLDER, 0755, reason)));
-    for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
-        *ret_directory = run_directory(all, number);
-        enum err err = file_make_dir(ret_directory->path, 0755, reason);
-        if (err != ERR_EXISTS)
-            return making_error(err);
-    }
-    return reason_set(reason, ERR_INVALID, "%s and all before it exist; name one with --dir",
-                      ret_directory->path);
-}
-
-/* Also a run that ended before its first checkpoint: the coordinator's store knows it. */
-static bool holds_run(const char *directory)
-{
-    char path[512];
-    snprintf(path, sizeof path, "%s/servers/0/roost.db", directory);
-    return run_directory_has_checkpoint(directory) || access(path, F_OK) == 0;
-}
-
-/* Bytes of a name without a number at its end: of "a-2" those of "a". */
-static size_t without_number(const char *name)
-{
-    const char *dash = strrchr(name, '-');
-    bool numbered = dash != NULL && dash[1] != 0 && dash[1 + strspn(dash + 1, "0123456789")] == 0;
-    return numbered ? (size_t)(dash - name) : strlen(name);
-}
-
-/* Of two specs beside each other, a.yaml and a-2.yaml, either may have made runs/a-2: the other one,
- * if it is there. */
-static bool find_rival(const char *spec_path, const char *base, const char *directory,
-                       char *ret_rival, size_t bytes)
-{
-    const char *own = base + strlen(RUNS_FOLDER) + 1, *made = directory + strlen(RUNS_FOLDER) + 1;
-    const char *name = strrchr(spec_path, '/') == NULL ? spec_path : strrchr(spec_path, '/') + 1;
-    size_t rival = strcmp(own, made) == 0 ? without_number(made) : strlen(made);
-    snprintf(ret_rival, bytes, "%.*s%.*s%s", (int)(name - spec_path), spec_path, (int)rival, made,
-             name + strlen(own));
-    return rival != strlen(own) && access(ret_rival, F_OK) == 0;
-}
-
-static enum err choose_newest(const char *spec_path, const struct run_directories *all,
-                              struct run_directory *ret_directory, struct reason *reason)
-{
-    struct reason why;
-    char rival[512];
-    if (run_directory_newest(all, ret_directory, &why) != ERR_OK)
-        return reason_set(reason, ERR_INVALID, "%s; name the run's directory with --dir", why.text);
-    if (find_rival(spec_path, all->base, ret_directory->path, rival, sizeof rival))
-        return reason_set(reason, ERR_INVALID,
-                          "%s may be of %.150s or of %.150s; name the run's directory with --dir",
-                          ret_directory->path, spec_path, rival);
-    fprintf(stderr, "resuming %s\n", ret_directory->path);
-    return ERR_OK;
-}
-
-/* Makes only one that nobody names. */
-static enum err choose_directory(const struct up_options *options,
-                                 struct run_directory *ret_directory, struct reason *reason)
-{
-    char base[BASE_BYTES];
-    const char *named = options->directory;
-    const struct run_directories all = {named == NULL ? base : named, "-"};
-    name_base(options->launch.spec_path, base);
-    if (named == NULL)
-        return options->launch.resume
-                   ? choose_newest(options->launch.spec_path, &all, ret_directory, reason)
-                   : make_new(&all, ret_directory, reason);
-    *ret_directory = run_directory(&all, 1);
-    if (strlen(named) > DIRECTORY_BYTES_MAX)
-        return reason_set(reason, ERR_INVALID, "%.100s...: the directory's path is longer than %d",
-                          named, DIRECTORY_BYTES_MAX);
-    if (options->launch.resume && !holds_run(named))
-        return reason_set(reason, ERR_INVALID, "%s holds no run to resume", named);
-    return ERR_OK;
-}
-
-/* Daemons that were killed a moment ago may not have ended yet. */
-static bool is_running(const char *directory)
-{
-    uint64_t deadline = time_after_ms(time_now_ns(), ENDING_MS);
-    bool running;
-    while ((running = run_directory_is_running(directory)) && time_now_ns() < deadline)
-        usleep(20000);
-    return running;
-}
-
-static enum err join_path(const struct up *up, const char *name, char *ret_path, size_t bytes,
-                          struct reason *reason)
-{
-    int length = snprintf(ret_path, bytes, "%s/%s", up->directory, name);
-    if (length < 0 || (size_t)length >= bytes)
-        return reason_set(reason, ERR_INVALID, "%s/%s is too long", up->directory, name);
-    return ERR_OK;
-}
-
-static enum err say_running(const char *directory, struct reason *reason)
-{
-    return reason_set(reason, ERR_BUSY,
-                      "the run of %s is running already: stop it first, or name another "
-                      "directory with --dir",
-                      directory);
-}
-
-/* Until this command ends, however it ends. A command that was killed a moment ago may not have
- * ended yet. */
-static enum err claim_directory(struct up *up, const char *directory, struct reason *reason)
-{
-    uint64_t deadline = time_after_ms(time_now_ns(), ENDING_MS);
-    char path[512];
-    enum err err;
-    TRY(join_path(up, "up.lock", path, sizeof path, reason));
-    while ((err = file_claim_take(path, false, &up->claim, reason)) == ERR_EXISTS &&
-           time_now_ns() < deadline)
-        usleep(20000);
-    return err == ERR_EXISTS ? say_running(directory, reason) : making_error(err);
-}
-
-/* Absolutely: what it starts may work elsewhere. */
-static enum err name_directory(struct up *up, const char *directory, struct reason *reason)
-{
-    scoped(free_scoped) char *path = realpath(directory, NULL);
-    if (path == NULL)
-        return reason_set(reason, ERR_IO, "%s cannot be named absolutely", directory);
-    if (strlen(path) > DIRECTORY_BYTES_MAX)
-        return reason_set(reason, ERR_INVALID, "%.100s...: the directory's path is longer than %d",
-                          path, DIRECTORY_BYTES_MAX);
-    snprintf(up->directory, sizeof up->directory, "%s", path);
-    return ERR_OK;
-}
-
-static enum err make_directory(struct up *up, struct reason *reason)
-{
-    static const char *const parts[] = {"certs", "logs", "servers"};
-    const struct up_options *options = up->options;
-    struct run_directory directory;
-    const char *chosen = directory.path;
-    char path[512];
-    TRY(choose_directory(options, &directory, reason));
-    if (is_running(chosen))
-        return say_running(chosen, reason);
-    TRY(making_error(file_make_dirs(chosen, 0755, reason)));
-    TRY(name_directory(up, chosen, reason));
-    TRY(claim_directory(up, chosen, reason));
-    TRY(join_path(up, "checkpoints", path, sizeof path, reason));
-    if (!options->launch.resume && access(path, F_OK) == 0)
-        return reason_set(reason, ERR_INVALID,
-                          "%s holds a run: --resume goes on with it, --dir names another place",
-                          chosen);
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        TRY(join_path(up, parts[i], path, sizeof path, reason));
-        TRY(making_error(file_make_dirs(path, 0755, reason)));
-    }
-    return ERR_OK;
-}
+/* ---- traces ---- */
 
 static enum err trace_folder(const struct up *up, char *ret_path, size_t bytes,
                              struct reason *reason)
 {
-    return join_path(up, TRACE_FOLDER, ret_path, bytes, reason);
+    return up_directory_join(&up->directory, TRACE_FOLDER, ret_path, bytes, reason);
 }
 
 /* Whether the whole can be written. It takes the place of what has its name: of files alone. */
@@ -322,7 +145,7 @@ static enum err try_trace_out(const char *path, struct reason *reason)
     struct file_info there;
     if (file_stat(path, &there, NULL) == ERR_OK && there.kind != FILE_REGULAR)
         return reason_set(reason, ERR_INVALID, "--trace-out: %s is no file", path);
-    return making_error(file_writer_open(&file_ops_real, path, 0644, &tried, reason));
+    return up_directory_making_error(file_writer_open(&file_ops_real, path, 0644, &tried, reason));
 }
 
 /* Without the traces of an earlier start. */
@@ -333,8 +156,8 @@ static enum err make_trace_folder(const struct up *up, struct reason *reason)
         return ERR_OK;
     TRY(try_trace_out(up->options->trace_out, reason));
     TRY(trace_folder(up, path, sizeof path, reason));
-    TRY(file_remove_tree(path, reason));
-    return file_make_dirs(path, 0755, reason);
+    TRY(file_make_dirs(path, 0755, reason));
+    return traces_clear(path, reason);
 }
 
 static enum err join_traces(const struct up *up, struct reason *reason)
@@ -350,7 +173,7 @@ static enum err make_certificates(const struct up *up, struct reason *reason)
 {
     char path[512];
     struct tls_certificates wanted = {.now_s = (int64_t)time_wall_s()};
-    TRY(join_path(up, "certs", path, sizeof path, reason));
+    TRY(up_directory_join(&up->directory, "certs", path, sizeof path, reason));
     return up->options->insecure ? ERR_OK : tls_make_cluster_certificates(path, &wanted, reason);
 }
 
@@ -384,9 +207,9 @@ static enum err start_process(struct up *up, const char *program, const char *na
     const char *arguments[CHILD_ARGUMENTS_MAX + 1];
     size_t count = 0;
     TRY(children_program(program, path, sizeof path, reason));
-    TRY(join_path(up, "certs", certs, sizeof certs, reason));
+    TRY(up_directory_join(&up->directory, "certs", certs, sizeof certs, reason));
     snprintf(log_name, sizeof log_name, "logs/%s.log", name);
-    TRY(join_path(up, log_name, log, sizeof log, reason));
+    TRY(up_directory_join(&up->directory, log_name, log, sizeof log, reason));
     arguments[count++] = path;
     arguments[count++] = "--name";
     arguments[count++] = name;
@@ -407,7 +230,7 @@ static enum err start_server(struct up *up, uint32_t number, struct reason *reas
     char name[32], part[48], state[512], address[64];
     snprintf(name, sizeof name, "server-%u", number);
     snprintf(part, sizeof part, "servers/%u", number);
-    TRY(join_path(up, part, state, sizeof state, reason));
+    TRY(up_directory_join(&up->directory, part, state, sizeof state, reason));
     TRY(file_make_dirs(state, 0755, reason));
     TRY(free_address(up, address, sizeof address, reason));
     char members[16]; /* each may come again before its membership before has lapsed */
@@ -418,7 +241,7 @@ static enum err start_server(struct up *up, uint32_t number, struct reason *reas
                          "--dir",
                          state,
                          "--run-dir",
-                         up->directory,
+                         up->directory.path,
                          "--certificate-members-max",
                          members,
                          "--coordinator",
@@ -445,8 +268,8 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
     char memory[24];
     char trace_name[64], trace[512];
     snprintf(memory, sizeof memory, "%" PRIu64, memory_limit() / up->workers);
-    snprintf(trace_name, sizeof trace_name, "%s/%s.json", TRACE_FOLDER, name);
-    TRY(join_path(up, trace_name, trace, sizeof trace, reason));
+    snprintf(trace_name, sizeof trace_name, "%s/" TRACES_FILE, TRACE_FOLDER, name);
+    TRY(up_directory_join(&up->directory, trace_name, trace, sizeof trace, reason));
     const char *own[] = {"--coordinator",
                          up->address,
                          "--backend",
@@ -527,7 +350,29 @@ static void print_log_tail(const struct child *child)
     fwrite(log.bytes.data + skip, 1, log.bytes.bytes - skip, stderr);
 }
 
-/* A process that cannot start, or never will, ends the run; any other is started again. */
+static uint32_t running_workers(const struct children *children)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < children->count; i++) {
+        const struct child *child = &children->list[i];
+        count += child->pid != 0 && strncmp(child->name, "worker", strlen("worker")) == 0 ? 1 : 0;
+    }
+    return count;
+}
+
+/* A worker that has worked, and that another start would not help: it computes wrongly, say, and was
+ * sent away. */
+static bool is_spared(const struct up *up, const struct child *child)
+{
+    const struct spec_mesh *mesh = &up->launch.spec.mesh;
+    bool worked = child->starts == 0 || up->joined >= up->workers;
+    return worked && child->exit_code == EXIT_CONFIG &&
+           strncmp(child->name, "worker", strlen("worker")) == 0 &&
+           running_workers(&up->children) >= mesh->stages * spec_mesh_ranks(mesh);
+}
+
+/* A process that cannot start, or never will, ends the run, unless the others can do without it; any
+ * other is started again. */
 static enum err on_child_end(struct up *up, struct child *child, struct reason *reason)
 {
     if (child->exit_code == EXIT_SUCCESS) { /* a worker that saw the run's end */
@@ -535,6 +380,13 @@ static enum err on_child_end(struct up *up, struct child *child, struct reason *
         return ERR_OK;
     }
     progress_clear(&up->progress);
+    if (is_spared(up, child)) {
+        child->restart = false;
+        print_log_tail(child);
+        fprintf(stderr, "%s ended with exit code %d and is not started again; the others go on\n",
+                child->name, child->exit_code);
+        return ERR_OK;
+    }
     bool hopeless = child->exit_code < 128 && child->exit_code != EXIT_AGAIN;
     if (hopeless || child->starts >= FAILED_STARTS_MAX) {
         print_log_tail(child);
@@ -590,7 +442,7 @@ static void see_status(void *context, const struct status_reply *status)
 static enum err open_client(const struct up *up, struct client *ret_client, struct reason *reason)
 {
     char certs[512];
-    TRY(join_path(up, "certs", certs, sizeof certs, reason));
+    TRY(up_directory_join(&up->directory, "certs", certs, sizeof certs, reason));
     struct client_options options = {
         .cluster = up->address, .certs = certs, .insecure = up->options->insecure};
     return client_open(&options, ret_client, reason);
@@ -602,7 +454,7 @@ static void say_where(const struct up *up)
     char certs[540];
     struct client_options options = {
         .cluster = up->address, .certs = certs, .insecure = up->options->insecure};
-    snprintf(certs, sizeof certs, "%s/certs", up->directory);
+    snprintf(certs, sizeof certs, "%s/certs", up->directory.path);
     fputs("roost status ", stderr);
     client_print_options(stderr, &options);
     fputc('\n', stderr);
@@ -616,7 +468,7 @@ static enum err start_run(struct up *up, struct client *client, const struct wat
     struct start_run_reply reply;
     uint64_t deadline = time_after_ms(time_now_ns(), START_MS);
     struct start_run_request request =
-        launch_request(&up->launch, &up->options->launch, up->directory, up->options->servers);
+        launch_request(&up->launch, &up->options->launch, up->directory.path, up->options->servers);
     enum err err;
     do {
         err = client_start_run(client, &request, &answer, &reply, reason);
@@ -648,16 +500,10 @@ static enum err first_step_of(const struct up *up, struct client *client, uint64
     return ERR_OK;
 }
 
-static void end_each(struct up *up, const char *kind)
+static void end_each(struct up *up, const char *kind, uint64_t most_ms)
 {
     children_signal(&up->children, kind, SIGTERM);
-    children_wait(&up->children, kind, LEAVE_MS);
-}
-
-static void end_processes(struct up *up)
-{
-    end_each(up, "worker");
-    end_each(up, "server");
+    children_wait(&up->children, kind, most_ms);
 }
 
 /* The last tickets may have been completed after the end was seen. */
@@ -678,7 +524,7 @@ static void see_kept_steps(struct up *up, uint64_t first_step, uint64_t end)
     struct reason why = {0};
     struct effort *effort = &up->effort;
     uint64_t reached;
-    enum err err = step_log_times(up->directory, first_step, &effort->kept, &reached, &why);
+    enum err err = step_log_times(up->directory.path, first_step, &effort->kept, &reached, &why);
     if (err == ERR_OK && reached < end)
         err = reason_set(&why, ERR_NOT_FOUND,
                          "rows of steps are missing in its log, from step %" PRIu64 " on", reached);
@@ -692,7 +538,7 @@ static enum err digest_of_run(const struct up *up, struct digest_hex *ret_hex,
 {
     scoped(stored_release) struct stored stored = {0};
     struct digest digest;
-    TRY(stored_open(up->directory, &stored, reason));
+    TRY(stored_open(up->directory.path, &stored, reason));
     TRY(stored_digest(&stored, &digest, reason));
     *ret_hex = digest_to_hex(&digest);
     return ERR_OK;
@@ -712,8 +558,9 @@ static bool predict_places(struct up *up, const struct status_reply *status,
     };
     const struct spec_mesh *mesh = &up->launch.spec.mesh;
     return up->options->trace_out != NULL && (spec_mesh_is_shared(mesh) || mesh->program[0] != 0) &&
-           join_path(up, "run.yaml", spec, sizeof spec, &reason) == ERR_OK &&
-           join_path(up, "logs/program.log", log, sizeof log, &reason) == ERR_OK &&
+           up_directory_join(&up->directory, "run.yaml", spec, sizeof spec, &reason) == ERR_OK &&
+           up_directory_join(&up->directory, "logs/program.log", log, sizeof log, &reason) ==
+               ERR_OK &&
            predict(&up->children, &wish, ret_prediction, &reason) == ERR_OK;
 }
 
@@ -722,7 +569,7 @@ static void say_how_to_go_on(const struct up *up)
 {
     const struct up_options *options = up->options;
     fputs("go on with: roost up --resume --dir ", stderr);
-    print_quoted(stderr, up->directory);
+    print_quoted(stderr, up->directory.path);
     if (strcmp(options->backend, BACKEND_DEFAULT) != 0)
         fprintf(stderr, " --backend %s", options->backend);
     if (options->devices != 1)
@@ -732,15 +579,17 @@ static void say_how_to_go_on(const struct up *up)
     fputc('\n', stderr);
 }
 
+/* ERR: the digest is not known, and the summary is without it. */
 static enum err print_summary(struct up *up, const struct status_reply *status,
                               struct reason *reason)
 {
     struct digest_hex digest = {0};
     struct prediction prediction;
+    enum err err = ERR_OK;
     struct summary summary = {
         .status = status,
         .effort = &up->effort,
-        .directory = up->directory,
+        .directory = up->directory.path,
         .unigram_entropy = up->launch.unigram_entropy,
         .resident_bytes = children_resident_bytes(&up->children, "worker"),
         .sample_tokens = up->progress.sample_tokens,
@@ -748,14 +597,37 @@ static enum err print_summary(struct up *up, const struct status_reply *status,
     if (predict_places(up, status, &prediction))
         summary.prediction = &prediction;
     if (status->cut.generation != 0) {
-        TRY(digest_of_run(up, &digest, reason));
-        summary.digest = digest.text;
+        err = digest_of_run(up, &digest, reason);
+        summary.digest = err == ERR_OK ? digest.text : NULL;
     }
     summary_print(&summary, up->options->launch.json);
     if (up->stopped)
         say_how_to_go_on(up);
-    return status->state == RUN_FAILED ? reason_set(reason, ERR_RUN_FAILED, "%s", status->reason)
-                                       : ERR_OK;
+    return err;
+}
+
+/* The first error is the command's; of another one the user reads a line. */
+static void note_error(enum err err, const struct reason *why, enum err *first,
+                       struct reason *reason)
+{
+    if (err != ERR_OK && *first == ERR_OK)
+        *first = reason_set(reason, err, "%s", why->text);
+    else if (err != ERR_OK)
+        fprintf(stderr, "%s\n", why->text);
+}
+
+static enum err sum_up(struct up *up, const struct status_reply *status, struct reason *reason)
+{
+    struct reason untraced = {0}, undigested = {0};
+    enum err err = ERR_OK;
+    enum err traced = join_traces(up, &untraced);
+    enum err digested = print_summary(up, status, &undigested);
+    up->summed_up = true;
+    if (status->state == RUN_FAILED)
+        err = reason_set(reason, ERR_RUN_FAILED, "%s", status->reason);
+    note_error(digested, &undigested, &err, reason);
+    note_error(traced, &untraced, &err, reason);
+    return err;
 }
 
 static enum err train(struct up *up, struct watch_signals *signals, struct reason *reason)
@@ -764,9 +636,10 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     scoped(client_answer_release) struct client_answer answer = {0};
     scoped(client_answer_release) struct client_answer last = {0};
     struct status_reply status;
-    struct reason why = {0};
     uint64_t first_step;
-    TRY(make_directory(up, reason));
+    const struct up_directory_wish wish = {up->options->launch.spec_path, up->options->directory,
+                                           up->options->launch.resume};
+    TRY(up_directory_open(&wish, &up->directory, reason));
     TRY(make_trace_folder(up, reason));
     TRY(make_certificates(up, reason));
     TRY(rand_system(&up->port, sizeof up->port));
@@ -787,13 +660,11 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     TRY(watch_run(&watch, &answer, &status, reason));
     up->stopped = status.state == RUN_STOPPED;
     up->effort.up_ms = children_up_ms(&up->children, "worker");
-    end_each(up, "worker");
+    end_each(up, "worker", LEAVE_MS);
     see_last_costs(&client, &last, &status);
-    end_each(up, "server");
+    end_each(up, "server", LEAVE_MS);
     see_kept_steps(up, first_step, status.step);
-    enum err traced = join_traces(up, &why);
-    TRY(print_summary(up, &status, reason));
-    return traced == ERR_OK ? ERR_OK : reason_set(reason, traced, "%s", why.text);
+    return sum_up(up, &status, reason);
 }
 
 /* With fewer, a mesh waits for ever. */
@@ -825,6 +696,16 @@ static int stopped_exit_code(const struct watch_signals *signals)
     return interrupted != EXIT_SUCCESS ? interrupted : EXIT_STOPPED;
 }
 
+/* After an error the coordinator's server writes a checkpoint, if there is time for it: after a second
+ * Ctrl-C there is none. */
+static void give_up(struct up *up, enum err err)
+{
+    end_each(up, "worker", LEAVE_MS);
+    end_each(up, "server", err == ERR_CANCELLED ? LEAVE_MS : PAUSE_MS);
+    if (up->begun_ms != 0 && !up->summed_up && run_directory_has_checkpoint(up->directory.path))
+        say_how_to_go_on(up);
+}
+
 /* *ret_stopped: the exit code when the run was stopped, by a signal or by somebody else; else 0. */
 static enum err train_to_end(struct up *up, struct watch_signals *signals, int *ret_stopped,
                              struct reason *reason)
@@ -833,7 +714,7 @@ static enum err train_to_end(struct up *up, struct watch_signals *signals, int *
     enum err err = train(up, signals, reason);
     progress_clear(&up->progress);
     if (err != ERR_OK)
-        end_processes(up);
+        give_up(up, err);
     if (up->stopped)
         *ret_stopped = stopped_exit_code(signals);
     else if (err == ERR_CANCELLED)
@@ -861,7 +742,7 @@ static enum err up_run(const struct up_options *options, int *ret_stopped, struc
         err = train_to_end(up, signals, ret_stopped, reason);
     watch_signals_free(signals);
     children_release(&up->children);
-    file_claim_release(&up->claim);
+    up_directory_release(&up->directory);
     churn_release(&up->churn);
     launch_release(&up->launch);
     free(up);
