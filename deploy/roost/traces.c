@@ -41,13 +41,15 @@ static enum err add_file(struct file_writer *writer, const char *path, bool *fir
 /* Of all workers, in order. */
 static enum err list(const char *folder, struct file_names *ret_names, struct reason *reason)
 {
-    static const char end[] = ".trace.json";
+    static const char begin[] = "worker-";
+    const size_t end = strlen(TRACES_END);
     size_t kept = 0;
     TRY(file_list(folder, ret_names, reason));
     for (size_t i = 0; i < ret_names->count; i++) {
         char *name = ret_names->names[i];
         size_t bytes = strlen(name);
-        if (bytes > strlen(end) && strcmp(name + bytes - strlen(end), end) == 0)
+        if (strncmp(name, begin, strlen(begin)) == 0 && bytes > end &&
+            strcmp(name + bytes - end, TRACES_END) == 0)
             ret_names->names[kept++] = name;
         else
             free(name);

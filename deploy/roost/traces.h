@@ -4,9 +4,9 @@
 
 #include "common/err.h"
 
-/* A worker's file in the folder (worker/trace.h) is TRACES_FILE with its name; others' files there are
- * left alone. */
-#define TRACES_FILE "%s.trace.json"
+/* A worker's file in the folder (worker/trace.h) has its name, worker-N, and this behind it; other
+ * files there are left alone. */
+#define TRACES_END ".trace.json"
 
 /* Removes the files of an earlier start. */
 enum err traces_clear(const char *folder, struct reason *reason) MUST_USE;

@@ -268,7 +268,7 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
     char memory[24];
     char trace_name[64], trace[512];
     snprintf(memory, sizeof memory, "%" PRIu64, memory_limit() / up->workers);
-    snprintf(trace_name, sizeof trace_name, "%s/" TRACES_FILE, TRACE_FOLDER, name);
+    snprintf(trace_name, sizeof trace_name, "%s/%s" TRACES_END, TRACE_FOLDER, name);
     TRY(up_directory_join(&up->directory, trace_name, trace, sizeof trace, reason));
     const char *own[] = {"--coordinator",
                          up->address,
