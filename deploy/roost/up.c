@@ -700,9 +700,11 @@ static int stopped_exit_code(const struct watch_signals *signals)
  * Ctrl-C there is none. */
 static void give_up(struct up *up, enum err err)
 {
+    bool at_once = err == ERR_CANCELLED;
     end_each(up, "worker", LEAVE_MS);
-    end_each(up, "server", err == ERR_CANCELLED ? LEAVE_MS : PAUSE_MS);
-    if (up->begun_ms != 0 && !up->summed_up && run_directory_has_checkpoint(up->directory.path))
+    end_each(up, "server", at_once ? LEAVE_MS : PAUSE_MS);
+    if (up->begun_ms != 0 && !up->summed_up && !at_once &&
+        run_directory_has_checkpoint(up->directory.path))
         say_how_to_go_on(up);
 }
 

@@ -1,11 +1,18 @@
 /* Which algorithm is the fastest for a shape depends on more than cuBLASLt's heuristic knows: here
- * all that it names are run. Each is given ROUNDS times on matrices of the shape's size that no
- * cache holds when they are large, between two events. */
+ * all that it names are run, on matrices of the shape's size that no cache holds when they are
+ * large. Each is given ROUNDS times between two events, and the shortest of PASSES counts: another
+ * program may have had the device meanwhile. */
 #include "kernels/cuda/plan.cuh"
 
 #include <string.h>
 
-enum { ROUNDS = 10, BLOCK_FLOATS = 1 << 14 };
+enum {
+    ROUNDS = 10,
+    PASSES = 3,
+    HOPELESS_TIMES = 4, /* as slow as that one of before: it is not looked at any longer */
+    BLOCK_FLOATS = 1 << 14
+};
+static const double WORTH_IT = 0.97; /* less is noise: the heuristic's first is kept */
 
 /* -- arrays ------------------------------------------------------------------------------------ */
 
@@ -79,19 +86,41 @@ struct clock {
     cudaEvent_t begun, ended;
 };
 
+struct trial {
+    struct clock clock;
+    const struct plan *plan;
+    const struct gemm_product *product;
+};
+
 /* Microseconds of one product, or infinity when the algorithm cannot be run after all. */
-static double measure(SELF, struct clock clock, const struct plan *plan,
-                      const cublasLtMatmulAlgo_t *algorithm, const struct gemm_product *product)
+static double burst(SELF, const struct trial *trial, const cublasLtMatmulAlgo_t *algorithm,
+                    int rounds)
 {
+    const struct clock clock = trial->clock;
     float milliseconds = 0;
-    bool ran = plan_multiply(k, plan, algorithm, product) == CUBLAS_STATUS_SUCCESS;
-    ran = ran && cudaEventRecord(clock.begun, k->state->stream) == cudaSuccess;
-    for (int i = 0; i < ROUNDS && ran; i++)
-        ran = plan_multiply(k, plan, algorithm, product) == CUBLAS_STATUS_SUCCESS;
+    bool ran = cudaEventRecord(clock.begun, k->state->stream) == cudaSuccess;
+    for (int i = 0; i < rounds && ran; i++)
+        ran = plan_multiply(k, trial->plan, algorithm, trial->product) == CUBLAS_STATUS_SUCCESS;
     ran = ran && cudaEventRecord(clock.ended, k->state->stream) == cudaSuccess &&
           cudaEventSynchronize(clock.ended) == cudaSuccess &&
           cudaEventElapsedTime(&milliseconds, clock.begun, clock.ended) == cudaSuccess;
-    return ran ? milliseconds * 1e3 / ROUNDS : INFINITY;
+    return ran ? milliseconds * 1e3 / rounds : INFINITY;
+}
+
+/* `best`: of those before. The first burst also loads the kernel. */
+static double measure(SELF, const struct trial *trial, const cublasLtMatmulAlgo_t *algorithm,
+                      double best)
+{
+    double took = burst(k, trial, algorithm, 1);
+    took = took < INFINITY ? burst(k, trial, algorithm, 1) : took;
+    if (!(took < INFINITY) || took > HOPELESS_TIMES * best)
+        return took;
+    took = INFINITY;
+    for (int pass = 0; pass < PASSES; pass++) {
+        double again = burst(k, trial, algorithm, ROUNDS);
+        took = again < took ? again : took;
+    }
+    return took;
 }
 
 struct candidates {
@@ -116,11 +145,22 @@ static void add_candidates(SELF, const struct plan *plan, bool splits,
 
 static int fastest(const struct candidates *candidates)
 {
+    const double *took = candidates->microseconds;
     int best = 0;
     for (int i = 1; i < candidates->count; i++)
-        if (candidates->microseconds[i] < candidates->microseconds[best])
+        if (took[i] < took[best])
             best = i;
-    return best;
+    return took[best] < WORTH_IT * took[0] ? best : 0;
+}
+
+static void measure_all(SELF, const struct trial *trial, struct candidates *candidates)
+{
+    double best = INFINITY;
+    for (int i = 0; i < candidates->count; i++) {
+        double took = measure(k, trial, &candidates->algorithms[i], best);
+        candidates->microseconds[i] = took;
+        best = took < best ? took : best;
+    }
 }
 
 static void report_all(SELF, const struct plan *plan, const struct candidates *candidates,
@@ -150,9 +190,9 @@ static void time_plan(SELF, struct clock clock, struct plan *plan, kernels_repor
     const struct gemm_product product = product_of(&plan->shape, &arrays);
     add_candidates(k, plan, true, &candidates);
     add_candidates(k, plan, false, &candidates);
-    bool pointed = plan_point(k, plan, &product);
-    for (int i = 0; i < candidates.count && pointed; i++)
-        candidates.microseconds[i] = measure(k, clock, plan, &candidates.algorithms[i], &product);
+    const struct trial trial = {clock, plan, &product};
+    if (plan_point(k, plan, &product))
+        measure_all(k, &trial, &candidates);
     if (candidates.count > 0)
         plan->algorithm = candidates.algorithms[fastest(&candidates)];
     if (report)

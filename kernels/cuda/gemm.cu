@@ -202,9 +202,12 @@ void gemm_multiply(SELF, const struct gemm_product *product)
     check(done); /* a plain product is not declined */
 }
 
+/* Of a product with one row or column, cuBLASLt before CUDA 12.8 Update 1 may add a wrong bias. */
 static bool may_fuse(SELF, const struct gemm_product *product)
 {
     const struct gemm *gemm = k->state->gemm;
+    if (product->M == 1 || product->N == 1)
+        return false;
     switch (product->epilogue) {
     case GEMM_BIAS:
         return are_aligned(product->bias);

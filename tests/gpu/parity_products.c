@@ -271,7 +271,7 @@ PARITY(of_a_products_algorithms_the_fastest_is_taken)
     linear_at(tables, 7, 3072, 768, true);
 }
 
-/* The products of a linear's three passes, of zeros. */
+/* The products of a linear's three passes, and of one with GELU, of zeros. */
 static void linear_on(const struct kernels *k, int64_t N, int64_t I, int64_t O)
 {
     size_t bytes = (size_t)(N * I + O * I + O + N * O) * sizeof(float);
@@ -283,6 +283,9 @@ static void linear_on(const struct kernels *k, int64_t N, int64_t I, int64_t O)
     k->linear_forward(k, out, inp, weight, bias, N, I, O);
     k->linear_backward_input(k, inp, out, weight, N, I, O);
     k->linear_backward_weight(k, dweight, NULL, out, inp, N, I, O);
+    void *pre = kernels_at(k, dweight, O * I); /* of N * I at most */
+    k->linear_gelu_forward(k, out, pre, inp, weight, bias, N, I, O);
+    k->linear_gelu_backward_input(k, inp, out, weight, pre, N, I, O);
     assert_null(k->synchronize(k));
     k->free(k, memory);
 }

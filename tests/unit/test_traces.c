@@ -43,15 +43,16 @@ static void assert_events(void **state, size_t wanted)
 TEST_IN_FOLDER(a_line_that_a_killed_worker_left_unfinished_is_left_out)
 {
     assert_int_equal(file_make_dirs(folder_path(state, "traces"), 0755, NULL), ERR_OK);
-    start_worker(state, "traces/a");
-    leave(state, "traces/a", "{\"name\":\"F 0.1\",\"ph\":\"X");
-    start_worker(state, "traces/b");
-    leave(state, "traces/b", "{");
-    leave(state, "traces/c", "[");
-    leave(state, "traces/d", "");
+    start_worker(state, "traces/worker-a.trace.json");
+    leave(state, "traces/worker-a.trace.json", "{\"name\":\"F 0.1\",\"ph\":\"X");
+    start_worker(state, "traces/worker-b.trace.json");
+    leave(state, "traces/worker-b.trace.json", "{");
+    leave(state, "traces/worker-c.trace.json", "[");
+    leave(state, "traces/worker-d.trace.json", "");
+    leave(state, "traces/worker.json", "[\nnot a worker's,\n");
     assert_events(state, 2);
     for (int i = 0; i < 2; i++)
-        start_worker(state, "traces/a"); /* again */
-    start_worker(state, "traces/c");
+        start_worker(state, "traces/worker-a.trace.json"); /* again */
+    start_worker(state, "traces/worker-c.trace.json");
     assert_events(state, 5);
 }
