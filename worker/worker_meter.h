@@ -3,9 +3,9 @@
  *
  * A ticket's cost goes with its Complete. One whose lease is over before has none: its cost goes
  * with the next of that place and kind, or with Leave, if it was of training. Another lane's ticket
- * of the other kind may be done while this one's is still under way: it takes only its own. Of tickets that overlap in several lanes the time is
- * counted once. For worker*.c only; of a lane's thread that has the turn where nothing else is
- * said. */
+ * of the other kind may be done while this one's is still under way: it takes only its own. Of
+ * tickets that overlap in several lanes the time is counted once. For worker*.c only; of a lane's
+ * thread that has the turn where nothing else is said. */
 #ifndef ROOST_WORKER_WORKER_METER_H
 #define ROOST_WORKER_WORKER_METER_H
 

@@ -9,7 +9,7 @@
 enum {
     ROUNDS = 10,
     PASSES = 3,
-    HOPELESS_TIMES = 4, /* as slow as that one of before: it is not looked at any longer */
+    HOPELESS_TIMES = 4, /* as long as the best so far: it is timed no more */
     BLOCK_FLOATS = 1 << 14
 };
 static const double WORTH_IT = 0.97; /* less is noise: the heuristic's first is kept */
