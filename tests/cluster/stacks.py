@@ -1,26 +1,35 @@
 """Where the threads of a process and of all that it started stand: for what does not end in a test."""
+import glob
 import os
 import re
 import signal
 import subprocess
 
 
+def text_of(path):
+    """Of a file of /proc; nothing when its process or thread has ended."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def children_of(pid):
-    found = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children", encoding="utf-8") as file:
-            found += [int(child) for child in file.read().split()]
-    return found
+    """Of a process that has ended there are none."""
+    return [int(child) for path in glob.glob(f"/proc/{pid}/task/*/children") for child in text_of(path).split()]
+
+
+def command_of(pid):
+    """The words of its command line."""
+    return text_of(f"/proc/{pid}/cmdline").split("\0")[:-1]
 
 
 def family_of(pid):
-    """The process and its descendants; who ends meanwhile has none."""
+    """The process and its descendants."""
     family = [pid]
     for member in family:
-        try:
-            family += children_of(member)
-        except OSError:
-            pass
+        family += children_of(member)
     return family
 
 
