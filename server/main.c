@@ -1,5 +1,6 @@
 /* roostd: the daemon (server.h). */
 #include "common/file.h"
+#include "common/rpc/rpc.h"
 #include "common/settings/options.h"
 #include "server/server.h"
 
@@ -48,6 +49,16 @@ static const struct config_field fields[] = {
 static const struct config_table table = {fields, sizeof fields / sizeof fields[0],
                                           sizeof(struct server_settings)};
 
+/* What others would stumble over is wrong at once. */
+static enum err check_settings(const struct server_settings *settings, struct reason *reason)
+{
+    if (settings->advertise[0] != 0)
+        TRY(rpc_address_check(settings->advertise, settings->insecure, reason));
+    if (settings->coordinator[0] != 0)
+        TRY(rpc_address_check(settings->coordinator, settings->insecure, reason));
+    return rpc_address_check(settings->address, settings->insecure, reason);
+}
+
 int main(int argc, char **argv)
 {
     static const struct options options = {
@@ -57,6 +68,8 @@ int main(int argc, char **argv)
     bool check_only = false;
     file_faults_explain();
     enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
+    if (err == ERR_OK)
+        err = check_settings(&settings, &reason);
     if (err == ERR_OK && !check_only)
         err = server_run(&settings, &reason);
     if (err == ERR_OK)

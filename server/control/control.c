@@ -307,6 +307,16 @@ static enum err decode_report(const struct rpc_message *message, struct arena *a
                                      reason);
 }
 
+/* Whoever is told of the server connects there. */
+static enum err judge_address(const struct server_report *hello, struct reason *reason)
+{
+    struct reason why;
+    if (hello->kind != SERVER_HELLO ||
+        rpc_address_check(hello->hello.address, false, &why) == ERR_OK)
+        return ERR_OK;
+    return reason_set(reason, ERR_INVALID, "server %.64s: %s", hello->hello.name, why.text);
+}
+
 static enum err server_says(struct control *control, uint64_t now_ns, struct connection *connection,
                             const struct rpc_message *message, struct reason *reason)
 {
@@ -317,6 +327,7 @@ static enum err server_says(struct control *control, uint64_t now_ns, struct con
         return coordinator_server_report(control->coordinator, control_ms(now_ns), connection->id,
                                          &report);
     uint64_t link;
+    TRY(judge_address(&report, reason));
     TRY(control_effects_take_term(control, &report, reason));
     TRY(connections_add(&control->connections, connection, 0));
     enum err err =

@@ -49,20 +49,16 @@ static enum err serve_data(struct control *control, const struct control_run *ru
 
 /* While a run goes on nobody else may choose or remove its checkpoints. Coordinators share the
  * claim: one may not have heard yet that its term is over. */
-static enum err claim_directory(struct control *control, const char *directory,
+static enum err claim_directory(const char *directory, struct file_claim *ret_claim,
                                 struct reason *reason)
 {
-    struct file_claim claim;
     scoped(buf_release) struct buf path = {0};
     TRY(buf_printf(&path, "%s/lock", directory));
     TRY(file_make_dirs(directory, 0755, reason));
-    enum err err = file_claim_take((const char *)path.data, true, &claim, reason);
+    enum err err = file_claim_take((const char *)path.data, true, ret_claim, reason);
     if (err == ERR_EXISTS)
         return reason_set(reason, ERR_BUSY, "%s: roost checkpoint works in it", directory);
-    TRY(err);
-    file_claim_release(&control->claim);
-    control->claim = claim;
-    return ERR_OK;
+    return err;
 }
 
 /* The run goes on from the cut that an operator chose. What is newer is forgotten: first by the
@@ -125,13 +121,12 @@ static enum err open_logs_in_term(struct control *control, struct logs *logs, st
 }
 
 /* Opens what is written beside the checkpoints; *ret_past: what the run goes on from. */
-static enum err open_directory(struct control *control, const struct control_run *run,
-                               struct record *ret_record, struct coordinator_past *ret_past,
-                               struct reason *reason)
+static enum err open_claimed(struct control *control, const struct control_run *run,
+                             struct record *ret_record, struct coordinator_past *ret_past,
+                             struct reason *reason)
 {
     const struct store_run *stored = &run->stored;
     bool chosen;
-    TRY(claim_directory(control, stored->directory, reason));
     TRY(control_run_past(control->config.store, stored, ret_past, &chosen, reason));
     struct logs logs = {.control = control,
                         .run = run,
@@ -146,6 +141,23 @@ static enum err open_directory(struct control *control, const struct control_run
     else
         *ret_record = logs.record;
     return err;
+}
+
+/* A start that fails leaves the claim of the run that goes on. */
+static enum err open_directory(struct control *control, const struct control_run *run,
+                               struct record *ret_record, struct coordinator_past *ret_past,
+                               struct reason *reason)
+{
+    struct file_claim claim;
+    TRY(claim_directory(run->stored.directory, &claim, reason));
+    enum err err = open_claimed(control, run, ret_record, ret_past, reason);
+    if (err != ERR_OK) {
+        file_claim_release(&claim);
+        return err;
+    }
+    file_claim_release(&control->claim);
+    control->claim = claim;
+    return ERR_OK;
 }
 
 /* ---- what its operator may want to know ---- */
@@ -204,7 +216,6 @@ static enum err start_stored(struct control *control, uint64_t now_ns, struct co
     if (err == ERR_OK)
         err = open_directory(control, run, &record, &stored, reason);
     if (err != ERR_OK) {
-        file_claim_release(&control->claim);
         control_run_free(run);
         return err;
     }
@@ -240,7 +251,18 @@ static enum err store_plan(struct control *control, struct control_plan *plan,
     return ERR_OK;
 }
 
-/* The run is stored: it begins, or its failure is stored, so that no restart begins it. */
+/* The plan's run has not begun: no restart begins it. Where it was to take the place of what a
+ * successor goes on with by itself, that goes on. */
+static enum err store_back(struct control *control, uint64_t number, const char *why,
+                           struct reason *reason)
+{
+    struct store *store = control->config.store;
+    if (control_active(control) && control->run->stored.run == number)
+        return store_change_run(store, control->term, &control->run->stored, reason);
+    return store_put_state(store, control->term, number, RUN_FAILED, why, reason);
+}
+
+/* The run is stored: it begins, or the store says that it has not. */
 static enum err begin_plan(struct control *control, uint64_t now_ns, struct control_plan *plan,
                            struct reason *reason)
 {
@@ -256,9 +278,7 @@ static enum err begin_plan(struct control *control, uint64_t now_ns, struct cont
         return err;
     /* The caller returns the first error. */
     struct reason second = {0};
-    control_effects_end_if_not_synced(control,
-                                      store_put_state(control->config.store, control->term, number,
-                                                      RUN_FAILED, reason->text, &second),
+    control_effects_end_if_not_synced(control, store_back(control, number, reason->text, &second),
                                       &second);
     return err;
 }

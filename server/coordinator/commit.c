@@ -63,7 +63,7 @@ void commit_open_version(struct coordinator *coordinator)
 static bool cut_due(const struct run *run, uint64_t version)
 {
     const struct coordinator_run *settings = &run->settings;
-    return run->cuts.wanted || run_ends(run) || version == settings->steps ||
+    return cuts_asked(&run->cuts, version) || run_ends(run) || version == settings->steps ||
            (settings->cut_every > 0 && version % settings->cut_every == 0 &&
             !cuts_full(&run->cuts));
 }

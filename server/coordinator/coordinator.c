@@ -169,6 +169,20 @@ static enum err judge_wire(struct coordinator *coordinator, const struct server_
                       (unsigned)WIRE_VERSION);
 }
 
+/* Machines that come and go have a new name each time: one that is gone gives way to another. */
+static enum err know_server(struct coordinator *coordinator, const char *name,
+                            struct server_entry **ret_server)
+{
+    struct servers *servers = &coordinator->servers;
+    enum err err = servers_make(servers, name, ret_server);
+    for (uint32_t i = 0; i < servers->count && err == ERR_BUSY; i++) {
+        struct server_entry *server = &servers->list[i];
+        if (!cuts_need(&coordinator->run.cuts, server->name) && servers_forget_gone(server))
+            err = servers_make(servers, name, ret_server);
+    }
+    return err;
+}
+
 enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_ms,
                                   const struct server_report *hello, uint64_t *ret_link,
                                   struct reason *reason)
@@ -180,10 +194,10 @@ enum err coordinator_server_hello(struct coordinator *coordinator, uint64_t now_
     uint64_t older;
     TRY(judge_wire(coordinator, hello, reason));
     TRY(rivals_judge(coordinator, now_ms, hello, reason));
-    enum err err = servers_hello(&coordinator->servers, hello, &server, &older);
-    if (err != ERR_OK)
-        return reason_set(reason, err, "server %s is one too many: %u are known", hello->hello.name,
-                          (unsigned)WIRE_SERVERS_MAX);
+    if (know_server(coordinator, hello->hello.name, &server) != ERR_OK)
+        return reason_set(reason, ERR_BUSY, "server %s is one too many: %u are known",
+                          hello->hello.name, (unsigned)WIRE_SERVERS_MAX);
+    TRY(servers_hello(&coordinator->servers, hello, &server, &older));
     *ret_link = server->link;
     if (older != 0)
         effects_add(&coordinator->effects, EFFECT_UNLINK)->link = older;
@@ -252,7 +266,7 @@ enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, c
     struct server_entry *server = servers_named(&coordinator->servers, name);
     /* A new coordinator has not met a server that died before. */
     if (server == NULL && cuts_file(&coordinator->run.cuts.newest, name) != WIRE_SERVERS_MAX &&
-        servers_make(&coordinator->servers, name, &server) != ERR_OK)
+        know_server(coordinator, name, &server) != ERR_OK)
         server = NULL;
     if (server == NULL)
         return reason_set(reason, ERR_NOT_FOUND, "no server %.64s is known", name);

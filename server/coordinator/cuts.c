@@ -33,9 +33,20 @@ void cuts_ask(struct cuts *cuts)
     cuts->wanted = true;
 }
 
+bool cuts_asked(const struct cuts *cuts, uint64_t version)
+{
+    return cuts->wanted || (cuts->again_at > 0 && version >= cuts->again_at);
+}
+
 void cuts_ask_done(struct cuts *cuts)
 {
+    check(cuts->pending_count > 0);
+    struct pending_cut *newest = &cuts->pending[cuts->pending_count - 1];
+    uint64_t version = newest->record.name.version;
+    newest->asked = cuts_asked(cuts, version);
     cuts->wanted = false;
+    if (version >= cuts->again_at)
+        cuts->again_at = 0;
 }
 
 bool cuts_same(struct cut_name a, struct cut_name b)
@@ -277,7 +288,13 @@ bool cuts_server_lost(struct cuts *cuts, const char *server)
 void cuts_forget(struct cuts *cuts)
 {
     wait_no_more(cuts);
-    for (uint32_t i = cuts->pending_count; i-- > 0;)
-        if (!cuts->pending[i].complete)
-            give_up(cuts, &cuts->pending[i]);
+    for (uint32_t i = cuts->pending_count; i-- > 0;) {
+        struct pending_cut *pending = &cuts->pending[i];
+        uint64_t version = pending->record.name.version;
+        if (pending->complete)
+            continue;
+        if (pending->asked && version > cuts->again_at)
+            cuts->again_at = version;
+        give_up(cuts, pending);
+    }
 }

@@ -14,6 +14,7 @@ struct pending_cut {
     struct map map; /* servers as the record numbers them */
     uint32_t have_count;
     bool complete; /* every manifest is there: it is being written down */
+    bool asked;    /* somebody waits for it, or for a newer one */
     bool have[WIRE_SERVERS_MAX];
 };
 
@@ -21,7 +22,8 @@ struct cuts {
     struct cut_record newest; /* recorded; generation 0: none */
     /* Its chunk map (P10); without ranges when another start recorded the cut. */
     struct map map;
-    bool wanted; /* the next commit is to be one */
+    bool wanted;       /* the next commit is to be one */
+    uint64_t again_at; /* the same of the commit that leads to this version; 0: none */
     uint32_t pending_count;
     struct pending_cut *pending;        /* CUTS_PENDING_MAX, oldest first */
     char error[COORDINATOR_TEXT_BYTES]; /* why the newest was not recorded; "" */
@@ -34,8 +36,10 @@ struct cuts {
 enum err cuts_init(struct cuts *cuts, const struct cut_record *newest) MUST_USE; /* ERR_NOMEM */
 void cuts_release(struct cuts *cuts);
 
-/* The next commit is to be a cut; and it is one. */
+/* The next commit is to be a cut. */
 void cuts_ask(struct cuts *cuts);
+/* Whether the commit that leads to this version is to be one; and it is: its cut was ordered. */
+bool cuts_asked(const struct cuts *cuts, uint64_t version);
 void cuts_ask_done(struct cuts *cuts);
 bool cuts_same(struct cut_name a, struct cut_name b);
 bool cuts_is_newer(struct cut_name a, struct cut_name b); /* a than b */
@@ -101,7 +105,8 @@ uint32_t cuts_attempt(const struct cuts *cuts, struct cut_name name);
  * and it may have written its file already. Cuts that are not complete are given up. False: there
  * were none. */
 bool cuts_server_lost(struct cuts *cuts, const char *server);
-/* A rewind: forgets all pending cuts but those that are being written down. */
+/* A rewind: forgets all pending cuts but those that are being written down. One that was asked for
+ * is made when the run has come to its version again. */
 void cuts_forget(struct cuts *cuts);
 
 #endif

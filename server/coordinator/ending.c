@@ -183,6 +183,14 @@ void ending_now(struct coordinator *coordinator)
     ending_over(coordinator, RUN_STOPPED, text);
 }
 
+/* A pause stops the validation of the run's last version: a successor makes it. */
+static bool owes_validation(const struct run *run)
+{
+    const struct validation_row *last = &run->last_validation;
+    return run->ending.kind == ENDING_PAUSE && run->validation.piece_count > 0 &&
+           (last->version != run->steps.version || last->generation != run->generation);
+}
+
 /* P9: a run ends when its last version's cut is recorded. Whether it is. */
 static void try_over(struct coordinator *coordinator)
 {
@@ -195,7 +203,7 @@ static void try_over(struct coordinator *coordinator)
     if (run->phase != PHASE_LAST || run->validation.running ||
         run->cuts.newest.name.version != run->steps.version)
         return;
-    if (run->steps.version == run->settings.steps)
+    if (run->steps.version == run->settings.steps && !owes_validation(run))
         ending_over(coordinator, RUN_ENDED, "");
     else
         ending_over(coordinator, RUN_STOPPED, run->ending.reason);

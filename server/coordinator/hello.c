@@ -82,7 +82,7 @@ static enum situation situation_of(const struct coordinator *coordinator)
     bool goes_on = run->phase == PHASE_STEPS ||
                    (run->moves.change == CHANGE_BEGUN && !generation_lacks_first_cut(run));
     if (!run_active(run)) /* P7: it may go on with what servers hold, when it can */
-        return coordinator->expects_run ? UNCHOSEN : NO_RUN;
+        return coordinator->expects_run || run_paused(run) ? UNCHOSEN : NO_RUN;
     if (run->phase == PHASE_STORE)
         return GATHERS;
     if (run->phase == PHASE_GATHER)

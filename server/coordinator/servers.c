@@ -78,16 +78,28 @@ static void begin_boot(struct server_entry *server, uint64_t boot)
 
 enum err servers_make(struct servers *servers, const char *name, struct server_entry **ret_server)
 {
-    struct server_entry *server = servers_named(servers, name);
+    check(name[0] != 0);
+    *ret_server = servers_named(servers, name);
+    if (*ret_server != NULL)
+        return ERR_OK;
+    struct server_entry *server = servers_named(servers, ""); /* a forgotten one */
     if (server == NULL && servers->count == WIRE_SERVERS_MAX)
         return ERR_BUSY;
-    if (server == NULL) {
+    if (server == NULL)
         server = &servers->list[servers->count++];
-        *server = (struct server_entry){.map_index = SERVERS_NONE};
-        snprintf(server->name, sizeof server->name, "%s", name);
-    }
+    *server = (struct server_entry){.map_index = SERVERS_NONE};
+    snprintf(server->name, sizeof server->name, "%s", name);
     *ret_server = server;
     return ERR_OK;
+}
+
+bool servers_forget_gone(struct server_entry *server)
+{
+    bool asked = server->given_up || server->leaving == SERVER_DRAINS;
+    if (server->link != 0 || server->map_index != SERVERS_NONE || asked)
+        return false;
+    *server = (struct server_entry){.map_index = SERVERS_NONE};
+    return true;
 }
 
 enum err servers_hello(struct servers *servers, const struct server_report *hello,

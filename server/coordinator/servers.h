@@ -111,6 +111,9 @@ struct server_entry *servers_named(const struct servers *servers, const char *na
 /* The same, made when it is not known. ERR_BUSY: too many names. */
 enum err servers_make(struct servers *servers, const char *name,
                       struct server_entry **ret_server) MUST_USE;
+/* Forgets a server that is not connected, has no place, and of which no operator has said anything:
+ * the next new name gets its entry. False: it is none. */
+bool servers_forget_gone(struct server_entry *server);
 /* Whether every server of the run is connected (and some are chosen). */
 bool servers_connected(const struct servers *servers);
 /* Whether each of them has its chunks. */

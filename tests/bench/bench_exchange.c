@@ -125,7 +125,7 @@ static unsigned serve(const void *context)
     thread_mutex_init(&serving.lock);
     thread_cond_init(&serving.changed);
     struct rpc_loop *loop = rounds_loop(about);
-    struct shards_config config = {.threads = 1,
+    struct shards_config config = {.threads = thread_core_count(),
                                    .boot = BOOT,
                                    .loop = loop,
                                    .logger = &silent,
@@ -192,7 +192,7 @@ static void groups_make(struct worker *worker)
         offset += bytes;
     }
     worker->groups[worker->group_count++] = group;
-    worker->tensor = counted_new(offset);
+    worker->tensor = shared_pool_counted(rpc_stream_pool(worker->stream), offset);
     check(worker->tensor != NULL);
     float *values = (float *)(void *)worker->tensor->data;
     for (size_t i = 0; i < offset / sizeof *values; i++)
@@ -237,12 +237,8 @@ static void send_push(struct worker *worker, uint64_t id)
                                         .ticket_count = 1,
                                         .tickets = &ticket},
                                .payload_bytes = group->bytes};
-    struct counted *payload = shared_pool_counted(rpc_stream_pool(worker->stream), group->bytes);
-    check(payload != NULL);
-    memcpy(payload->data, worker->tensor->data + group->offset, group->bytes);
-    struct rpc_part part = {payload, 0, group->bytes};
+    struct rpc_part part = {worker->tensor, group->offset, group->bytes};
     send_message(worker, &message, &part);
-    counted_unref(payload);
 }
 
 static void send_pull(struct worker *worker, uint64_t id, uint64_t version, struct group group)
@@ -384,7 +380,6 @@ static void measure(const void *context, const struct pair_link *link, struct pa
     static const struct rpc_stream_events events = {.message = on_message, .closed = on_closed};
     struct worker worker = {.about = context};
     model_make(worker.about->passes, &worker.model);
-    groups_make(&worker);
     thread_mutex_init(&worker.lock);
     thread_cond_init(&worker.over);
     char address[32];
@@ -396,6 +391,7 @@ static void measure(const void *context, const struct pair_link *link, struct pa
         fprintf(stderr, "%s\n", reason.text);
     check(rpc_stream_open(channel, "/roost.v1.Shard/Exchange", &events, &worker, &worker.stream) ==
           ERR_OK);
+    groups_make(&worker);
     check(digest_mac_init(&worker.key) == ERR_OK);
     digest_mac_set_key(&worker.key, (const uint8_t[DIGEST_KEY_BYTES]){KEY}); /* the commands' */
     worker.member = proof_member_number(TERM, 1);

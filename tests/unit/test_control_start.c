@@ -351,6 +351,7 @@ TEST_F(data_that_this_daemon_would_serve_otherwise_is_refused, control)
 }
 
 static uint64_t rows_wanted; /* of that generation, behind the newest cut */
+static enum err opens;       /* what opening the run's log ends in; ERR_OK: as it is */
 
 enum err __real_record_open(struct record *record, const struct record_run *run,
                             uint64_t *ret_reached, struct reason *reason);
@@ -361,6 +362,8 @@ enum err __wrap_record_open(struct record *record, const struct record_run *run,
                             uint64_t *ret_reached, struct reason *reason)
 {
     rows_wanted = run->generation;
+    if (opens != ERR_OK)
+        return reason_set(reason, opens, "the disk is full");
     return __real_record_open(record, run, ret_reached, reason);
 }
 
@@ -378,6 +381,27 @@ TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
     assert_true(f->shards.generation > generation);
     assert_true(served_run != 0);
     assert_false(served_data);
+}
+
+/* The operator has other settings, and the disk is full. */
+TEST_F(a_resume_that_fails_leaves_all_to_the_run_that_goes_on, control, .trains = true)
+{
+    static const char other[] = SPEC("") "checkpoint: {every_steps: 3}\n";
+    struct file_claim claim;
+    scoped(store_run_release) struct store_run before = {0}, after = {0};
+    assert_int_equal(store_find_active_run(f->store, &before, NULL), ERR_OK);
+    control_free(f->control);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    opens = ERR_NO_SPACE;
+    enum err err = say(f, run_call(f, other, true));
+    opens = ERR_OK;
+    assert_int_equal(err, ERR_NO_SPACE);
+    assert_true(control_active(f->control));
+    assert_int_equal(file_claim_take(folder_path(&f->folder, "run/lock"), false, &claim, NULL),
+                     ERR_EXISTS);
+    assert_int_equal(store_find_active_run(f->store, &after, NULL), ERR_OK);
+    assert_string_equal(after.spec, before.spec);
 }
 
 TEST_F(p7_a_successor_stops_the_run_when_its_operator_was_told_so, control, .trains = true)

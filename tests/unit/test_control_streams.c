@@ -63,6 +63,17 @@ TEST_F(a_servers_stream_that_begins_with_no_hello_is_closed, control)
 static const struct server_report far_hello = {
     .kind = SERVER_HELLO, .boot = FAR_BOOT, .hello = {.name = "far", .address = "far:1"}};
 
+/* Servers and workers could not connect to it, and would end. */
+TEST_F(a_server_at_no_address_is_refused, control)
+{
+    scoped(connection_release) struct connection *connection = new_connection(f, 0, true);
+    struct server_report hello = far_hello;
+    snprintf(hello.hello.address, sizeof hello.hello.address, "far");
+    server_says(f, connection, hello);
+    expect_finished(&f->streams[0], ERR_INVALID);
+    assert_false(connection->listed);
+}
+
 TEST_F(a_late_report_is_harmless_and_nonsense_ends_the_stream, control, .trains = true)
 {
     scoped(connection_release) struct connection *connection = new_connection(f, 0, true);

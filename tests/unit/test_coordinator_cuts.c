@@ -335,6 +335,22 @@ TEST_F(an_operator_can_ask_for_a_cut, coordinator, .steps = 9)
     assert_false(command(f, 0, SERVER_COMMIT)->commit.cut);
 }
 
+/* Who asked waits for a version after the one that it asked at. */
+TEST_F(a_rewind_does_not_forget_a_cut_that_was_asked_for, coordinator, .steps = 9)
+{
+    step_cuts(f, 0, false);
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+    step_cuts(f, 1, true);
+    restart_server(f, 0);
+    f->generation = status(f).generation;
+    ready_all(f, 0);
+    step_cuts(f, 0, false);
+    step_cuts(f, 1, true);
+    record_all(f, 2);
+    assert_int_equal(status(f).cut.version, 2);
+    step_cuts(f, 2, false);
+}
+
 /* ---- stopping ---- */
 
 TEST_F(a_stop_finishes_the_step_in_flight_and_cuts, coordinator, .steps = 9, .workers = 1)
@@ -396,6 +412,20 @@ TEST_F(a_run_that_ends_before_its_pause_does_is_over, coordinator, .steps = 1, .
     assert_false(status(f).paused);
     assert_int_equal(acquire(f, f->worker, 1, 5000), ERR_OK);
     assert_int_equal(answer(f, f->worker).result, ACQUIRE_END); /* no successor goes on with it */
+}
+
+TEST_F(a_run_whose_last_validation_a_pause_stops_is_a_successor_s, coordinator, .steps = 1,
+       .validated = true, .workers = 1)
+{
+    step(f, 0);
+    record_all(f, 1);
+    assert_int_equal(ticket_of(f, f->worker, 1).kind, TICKET_VALIDATE);
+    take_a_pause(f);
+    assert_true(status(f).paused);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    assert_null(seen(f, EFFECT_STORE_STATE));
+    hello(f, 0, f->generation); /* before the daemon has ended */
+    assert_null(command(f, 0, SERVER_END));
 }
 
 TEST_F(a_pause_does_not_wait_for_ever, coordinator, .steps = 9)

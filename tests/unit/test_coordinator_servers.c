@@ -23,6 +23,25 @@ TEST_F(the_same_boot_goes_on_where_it_was, coordinator, .steps = 9, .workers = 1
     assert_int_equal(ticket_of(f, f->worker, 1).version, 1);
 }
 
+/* Each has another name, as machines of a cloud have. */
+TEST_F(more_servers_come_and_go_than_can_be_known_at_once, coordinator, .steps = 9)
+{
+    lose_server(f, 1); /* of the run, and of its checkpoint: it is awaited */
+    for (uint32_t i = 0; i < 2 * WIRE_SERVERS_MAX; i++) {
+        uint64_t link;
+        struct server_report report = {.kind = SERVER_HELLO, .boot = 5};
+        snprintf(report.hello.name, sizeof report.hello.name, "spot-%u", i);
+        assert_int_equal(
+            coordinator_server_hello(f->coordinator, f->now_ms, &report, &link, NULL), ERR_OK);
+        look(f);
+        coordinator_server_lost(f->coordinator, f->now_ms, link);
+        look(f);
+    }
+    assert_string_equal(status(f).reason, "server s1 is lost; waiting for it");
+    hello(f, 1, f->generation);
+    step(f, 0);
+}
+
 /* Server 1 restarts; both are there afterwards, told to prepare. */
 TEST_F(p3_a_new_boot_means_a_new_generation_from_the_newest_cut, coordinator, .steps = 9,
        .cut_every = 2)

@@ -69,6 +69,11 @@ TEST_F(there_is_a_last_server, servers)
     }
     assert_int_equal(servers_hello(&f->list, &report, &server, &older), ERR_BUSY);
     hello(&f->list, "s7", 2); /* a known one may always come back */
+    assert_false(servers_forget_gone(servers_named(&f->list, "s7"))); /* it is connected */
+    servers_lost(servers_named(&f->list, "s7"));
+    assert_true(servers_forget_gone(servers_named(&f->list, "s7")));
+    assert_int_equal(servers_hello(&f->list, &report, &server, &older), ERR_OK);
+    assert_null(servers_named(&f->list, "s7"));
 }
 
 static void choose_and_prepare(struct servers *servers, struct server_entry *server)
