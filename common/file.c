@@ -47,9 +47,11 @@ static enum err sync_path(const struct file_ops *ops, const char *path, int flag
     return err;
 }
 
-enum err file_sync(const struct file_ops *ops, const char *path, struct reason *reason)
+enum err file_settle(const struct file_ops *ops, const char *path, struct reason *reason)
 {
-    return sync_path(ops, path, 0, reason);
+    TRY(sync_path(ops, path, 0, reason));
+    file_forget_cached(path);
+    return ERR_OK;
 }
 
 enum err file_sync_dir(const struct file_ops *ops, const char *path, struct reason *reason)

@@ -130,8 +130,11 @@ void file_claim_release(struct file_claim *claim); /* {0} is fine */
 enum err file_make_dir(const char *path, unsigned mode, struct reason *reason) MUST_USE;
 /* Makes the folder and those above it, and makes their names durable; fine when it is there. */
 enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason) MUST_USE;
-/* Makes a file's bytes durable, also those that another process wrote. */
-enum err file_sync(const struct file_ops *ops, const char *path, struct reason *reason) MUST_USE;
+/* Makes a file's bytes durable, also those that another process wrote. Then they are read from the
+ * disk: of a write that has failed the page cache may keep what no sync brings there any more. */
+enum err file_settle(const struct file_ops *ops, const char *path, struct reason *reason) MUST_USE;
+/* What is read next is what the disk has, but where the file system cannot tell. */
+void file_forget_cached(const char *path);
 /* Makes a folder's entries durable (after making or renaming files in it). */
 enum err file_sync_dir(const struct file_ops *ops, const char *path,
                        struct reason *reason) MUST_USE;

@@ -181,6 +181,15 @@ void file_read_ahead(struct slice bytes)
         return;
 }
 
+void file_forget_cached(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* only a hint */
+    close(fd);
+}
+
 /* A folder's name must survive a crash, as its files do. */
 enum err file_make_dir(const char *path, unsigned mode, struct reason *reason)
 {

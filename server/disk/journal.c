@@ -420,12 +420,12 @@ enum err journal_read_file(struct slice bytes, const char *path, struct journal_
     return ERR_OK;
 }
 
-/* Syncs the file. ERR_NOT_FOUND: it is gone, or was just made. */
+/* ERR_NOT_FOUND: it is gone, or was just made. */
 static enum err open_path(const struct file_ops *ops, const char *path, struct file_map *ret_map,
                           struct reason *reason)
 {
     struct file_info info;
-    TRY(file_sync(ops, path, reason));
+    TRY(file_settle(ops, path, reason));
     TRY(file_stat(path, &info, reason));
     return info.bytes == 0 ? ERR_NOT_FOUND : file_map_open(path, ret_map, reason);
 }

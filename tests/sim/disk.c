@@ -132,12 +132,22 @@ static void lose_name(struct disk_file *file)
         name_it(file, file->durable);
 }
 
+/* What the page cache kept of a write that failed. */
+static void forget_failed(struct disk_file *file)
+{
+    size_t to = file->failed_to < file->bytes.bytes ? file->failed_to : file->bytes.bytes;
+    if (file->failed_from < to)
+        memset(file->bytes.data + file->failed_from, 0, to - file->failed_from);
+    file->failed_from = file->failed_to = 0;
+}
+
 void disk_power_cut(struct sim *sim, uint32_t machine)
 {
     for (size_t i = 0; i < sim->disks.count; i++) {
         struct disk_file *file = sim->disks.files[i];
         if (file->path == NULL || file->machine != machine || file->folder)
             continue;
+        forget_failed(file);
         lose_bytes(sim, file);
         bool named = file->durable != NULL && strcmp(file->durable, file->path) == 0;
         if (!named && sim_below(sim, 2) == 0)
@@ -231,6 +241,15 @@ static ssize_t disk_write(const struct file_ops *ops, int fd, const void *data, 
 }
 
 /* What was not synced may be gone, though its file shows it until the machine goes down. */
+static void note_failed(struct disk_file *file)
+{
+    if (file->folder || file->synced == file->bytes.bytes)
+        return;
+    if (file->failed_to == 0)
+        file->failed_from = file->synced;
+    file->failed_to = file->bytes.bytes;
+}
+
 static bool fails_to_sync(struct sim *sim, const struct disk_file *file)
 {
     uint32_t machine = file->folder ? machine_of_world() : file->machine;
@@ -250,6 +269,7 @@ static int disk_fsync(const struct file_ops *ops, int fd)
         return 0;
     struct disk_file *folder = opened(fd);
     if (fails_to_sync(sim, folder)) {
+        note_failed(folder);
         errno = EIO;
         return -1;
     }
@@ -407,6 +427,13 @@ enum err file_map_open(const char *path, struct file_map *ret_map, struct reason
 void file_map_release(struct file_map *map)
 {
     *map = (struct file_map){0};
+}
+
+void file_forget_cached(const char *path)
+{
+    struct disk_file *file = is_dead() ? NULL : find(world.sim, path);
+    if (file != NULL)
+        forget_failed(file);
 }
 
 void file_read_ahead(struct slice bytes)

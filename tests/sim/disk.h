@@ -30,6 +30,7 @@ struct disk_file {
     bool folder;
     struct buf bytes;
     size_t synced;
+    size_t failed_from, failed_to; /* of a sync that failed: no later one brings them to the disk */
 };
 
 struct disks {

@@ -21,7 +21,7 @@ static void run(struct life *life)
                                        .log_level = LOG_LEVEL_INFO};
     struct reason reason = {.text = ""};
     process_print(life->place, settings.name, sizeof settings.name);
-    process_print(life->place, settings.advertise, sizeof settings.advertise);
+    snprintf(settings.advertise, sizeof settings.advertise, "%s:1", settings.name);
     if (!coordinator) {
         process_print(life->place, settings.dir, sizeof settings.dir);
         snprintf(settings.coordinator, sizeof settings.coordinator, "%s", SIM_COORDINATOR_ADDRESS);

@@ -45,7 +45,7 @@ void twin_hello(struct sim *sim, struct coordinator *core, uint64_t now_ms)
         .boot = twin->boot,
         .hello = {.wire_version = WIRE_VERSION, .wire_version_min = WIRE_VERSION}};
     snprintf(hello.hello.name, sizeof hello.hello.name, "s%u", twin->server);
-    snprintf(hello.hello.address, sizeof hello.hello.address, "s%u", twin->server);
+    snprintf(hello.hello.address, sizeof hello.hello.address, "s%u:1", twin->server);
     enum err err = coordinator_server_hello(core, now_ms, &hello, &link, &reason);
     sim_trace(sim, "the other s%u says hello: %s", twin->server, err_name(err));
     twin->next_us = sim->now_us + AGAIN_US;
