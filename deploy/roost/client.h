@@ -45,6 +45,12 @@ struct client_answer {
 };
 void client_answer_release(struct client_answer *answer); /* and empty again */
 
+/* What the error of a call means: a coordinator that ends cancels its calls, and is back soon. */
+static inline enum err client_err(enum err err)
+{
+    return err == ERR_CANCELLED ? ERR_UNREACHABLE : err;
+}
+
 enum err client_status(struct client *client, struct client_answer *answer,
                        struct status_reply *ret_status, struct reason *reason) MUST_USE;
 enum err client_describe(struct client *client, struct client_answer *answer,

@@ -46,7 +46,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 }
 
 static enum err start(struct run_options *options, struct client *client, struct launch *launch,
-                      struct reason *reason)
+                      uint64_t *ret_run, struct reason *reason)
 {
     scoped(client_answer_release) struct client_answer answer = {0};
     struct start_run_reply reply;
@@ -58,11 +58,13 @@ static enum err start(struct run_options *options, struct client *client, struct
     TRY(config_path_error(err)); /* of the run's directory */
     if (reply.notes[0] != 0)
         fprintf(stderr, "%s\n", reply.notes);
+    *ret_run = reply.run;
     return ERR_OK;
 }
 
 /* What is known of the run before it is watched. */
 struct followed {
+    uint64_t run;           /* its number; 0: not known */
     bool described;         /* the coordinator has said its spec, or the command has it */
     uint64_t sample_tokens; /* until then 1: samples are shown */
     double unigram_entropy; /* 0: not known */
@@ -124,6 +126,7 @@ static enum err follow(const struct client_options *options, struct client *clie
     struct progress progress = progress_new(followed->sample_tokens);
     struct early_watch early = {client, followed, &progress};
     struct watch watch = {.client = client,
+                          .run = followed->run,
                           .progress = &progress,
                           .signals = signals,
                           .detaches = true,
@@ -149,15 +152,17 @@ static enum err run(struct run_options *options, struct watch_signals *signals, 
 {
     scoped(client_release) struct client client = {0};
     scoped(launch_release) struct launch launch = {0};
+    uint64_t number;
     TRY(launch_read(&options->launch, &launch, reason));
     TRY(client_open(&options->client, &client, reason));
     watch_signals_set_ending(signals, "interrupted before the coordinator answered: `roost status` "
                                       "says whether the run began");
-    TRY(start(options, &client, &launch, reason));
+    TRY(start(options, &client, &launch, &number, reason));
     watch_signals_set_ending(signals, NULL);
     if (options->detach)
         return ERR_OK;
-    struct followed followed = {.described = true,
+    struct followed followed = {.run = number,
+                                .described = true,
                                 .sample_tokens = model_sample(&launch.spec.model).predictions,
                                 .unigram_entropy = launch.unigram_entropy,
                                 .json = options->launch.json};
@@ -201,7 +206,8 @@ int command_run(int argc, char **argv)
     static const struct argp_option rows[] = {
         {"directory", 'd', "DIR", 0,
          "the run's directory, as the coordinator's daemon sees it (its --run-dir, then run-2, "
-         "run-3, ... in that; with --resume the one with the newest checkpoint)",
+         "run-3, ... in that; with --resume the one with the newest checkpoint, wherever SPEC "
+         "lies)",
          0},
         {"servers", 'S', "N", 0, "wait for so many servers (1)", 0},
         {"detach", 'D', NULL, 0, "do not watch", 0},

@@ -39,8 +39,8 @@ enum {
     UP_SERVERS_MAX = 64,
     UP_WORKERS_MAX = CHURN_PROCESSES_MAX,
     UP_DEVICES_MAX = 16,
-    START_MS = 30000, /* until the coordinator answers */
-    LEAVE_MS = 10000, /* until a process told to end has ended */
+    START_MS = 30000,      /* until the coordinator answers */
+    LEAVE_MS = 10000,      /* until a process told to end has ended */
     PAUSE_MS = 35000, /* the same of servers that write a checkpoint first: their --stop-ms twice */
     LOG_TAIL_BYTES = 2048,
     FAILED_STARTS_MAX = 5,
@@ -77,6 +77,7 @@ struct up {
     struct children children;
     struct progress progress;
     struct churn churn;
+    uint64_t run;              /* its number */
     uint64_t begun_ms;         /* the run, and the churn; 0: not yet */
     bool stops;                /* somebody asked for that, by the newest status */
     bool stopped;              /* the run is, before its end */
@@ -471,7 +472,7 @@ static enum err start_run(struct up *up, struct client *client, const struct wat
         launch_request(&up->launch, &up->options->launch, up->directory.path, up->options->servers);
     enum err err;
     do {
-        err = client_start_run(client, &request, &answer, &reply, reason);
+        err = client_err(client_start_run(client, &request, &answer, &reply, reason));
         if (err != ERR_OK && err_reaction(err) != REACT_RETRY && err_reaction(err) != REACT_WAIT)
             return err;
         TRY(look_at_children(up, now_ms(), reason));
@@ -481,11 +482,12 @@ static enum err start_run(struct up *up, struct client *client, const struct wat
              watch_signals_count(signals) == 0);
     if (err != ERR_OK && watch_signals_count(signals) > 0)
         return reason_set(reason, ERR_CANCELLED, "interrupted before the coordinator answered");
-    if (err == ERR_OK && reply.notes[0] != 0)
+    TRY(err);
+    if (reply.notes[0] != 0)
         fprintf(stderr, "%s\n", reply.notes);
-    if (err == ERR_OK)
-        say_where(up);
-    return err;
+    say_where(up);
+    up->run = reply.run;
+    return ERR_OK;
 }
 
 /* Where the run goes on: its steps so far are none of ours. */
@@ -495,7 +497,7 @@ static enum err first_step_of(const struct up *up, struct client *client, uint64
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status = {0};
     if (up->options->launch.resume)
-        TRY(client_status(client, &answer, &status, reason));
+        TRY(client_err(client_status(client, &answer, &status, reason)));
     *ret_step = status.step;
     return ERR_OK;
 }
@@ -511,7 +513,7 @@ static void see_last_costs(struct client *client, struct client_answer *answer,
                            struct status_reply *status)
 {
     struct status_reply last;
-    if (client_status(client, answer, &last, NULL) != ERR_OK)
+    if (client_status(client, answer, &last, NULL) != ERR_OK || last.run != status->run)
         return;
     status->cost_count = last.cost_count;
     status->costs = last.costs;
@@ -652,6 +654,7 @@ static enum err train(struct up *up, struct watch_signals *signals, struct reaso
     up->begun_ms = now_ms();
     TRY(start_workers(up, reason));
     struct watch watch = {.client = &client,
+                          .run = up->run,
                           .progress = &up->progress,
                           .signals = signals,
                           .look = look_at_children,

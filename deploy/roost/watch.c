@@ -114,12 +114,12 @@ struct stop_wish {
 static bool may_be_taken_later(enum err err)
 {
     enum reaction reaction = err_reaction(err);
-    return reaction == REACT_RETRY || reaction == REACT_WAIT || err == ERR_CANCELLED;
+    return reaction == REACT_RETRY || reaction == REACT_WAIT;
 }
 
 /* What Ctrl-C does: the first one asks the coordinator until that has answered, the second one gives
  * up. `status`: the answer of just now; NULL: there is none. It is asked once more only where the run
- * does not stop yet: to a coordinator a second stop is an operator who is in a hurry. */
+ * does not stop yet: a second stop ends the run without a last checkpoint that cannot be written. */
 static enum err obey_signals(const struct watch *watch, uint64_t now_ms,
                              const struct status_reply *status, struct stop_wish *wish,
                              struct reason *reason)
@@ -136,19 +136,42 @@ static enum err obey_signals(const struct watch *watch, uint64_t now_ms,
         fprintf(stderr, "stopping after a checkpoint (again: at once)\n");
         *wish = (struct stop_wish){.said = true, .said_ms = now_ms};
     }
-    enum err err = client_stop_run(watch->client, "interrupted", reason);
+    enum err err = client_err(client_stop_run(watch->client, "interrupted", reason));
     wish->taken = err == ERR_OK;
     return may_be_taken_later(err) && now_ms - wish->said_ms <= SILENT_MS ? ERR_OK : err;
+}
+
+/* *run: the number of the one that is watched; 0: not known yet. A coordinator that has just begun may
+ * say none. */
+static enum err check_run(const struct status_reply *status, uint64_t *run, struct reason *reason)
+{
+    if (*run == 0)
+        *run = status->run;
+    if (status->run == *run || status->run == 0)
+        return ERR_OK;
+    return reason_set(reason, ERR_NOT_FOUND,
+                      "run %" PRIu64 " is over, and its end was not seen here; the cluster has run "
+                      "%" PRIu64,
+                      *run, status->run);
+}
+
+/* Another run's status is no answer. */
+static enum err ask_status(const struct watch *watch, struct client_answer *answer, uint64_t *run,
+                           struct status_reply *ret_status, struct reason *reason)
+{
+    TRY(client_err(client_status(watch->client, answer, ret_status, reason)));
+    return check_run(ret_status, run, reason);
 }
 
 enum err watch_run(const struct watch *watch, struct client_answer *answer,
                    struct status_reply *ret_status, struct reason *reason)
 {
     struct stop_wish wish = {0};
+    uint64_t run = watch->run;
     uint64_t answered_ms = time_now_ns() / 1000000;
     for (;;) {
         uint64_t now_ms = time_now_ns() / 1000000;
-        enum err err = client_status(watch->client, answer, ret_status, reason);
+        enum err err = ask_status(watch, answer, &run, ret_status, reason);
         if (err == ERR_OK) {
             answered_ms = now_ms;
             if (watch->see != NULL)

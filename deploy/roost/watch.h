@@ -22,6 +22,7 @@ int watch_exit_code(const struct watch_signals *signals);
 
 struct watch {
     struct client *client;
+    uint64_t run; /* its number; 0: that of the first status that has one */
     struct progress *progress;
     const struct watch_signals *signals;
     bool detaches; /* the first signal ends the watch, and the run goes on */
@@ -35,7 +36,8 @@ struct watch {
 /* Until the run is ended, stopped or failed, or until a watch that detaches is interrupted: ERR_OK
  * and the last status (its texts live in `answer`). Else the first Ctrl-C stops the run after a
  * checkpoint, as soon as a coordinator takes that, and the second gives up (ERR_CANCELLED).
- * ERR_UNREACHABLE: no answer for half a minute. */
+ * ERR_UNREACHABLE: no answer for half a minute. ERR_NOT_FOUND: the cluster has another run by now, so
+ * that nobody here knows how this one ended. */
 enum err watch_run(const struct watch *watch, struct client_answer *answer,
                    struct status_reply *ret_status, struct reason *reason) MUST_USE;
 

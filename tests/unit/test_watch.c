@@ -1,4 +1,6 @@
-/* roost watch, with a coordinator that still reads its run's data set when the watch begins. */
+/* roost run and roost watch: with a coordinator that still reads its run's data set when the watch
+ * begins, that ends, or that has another run by now. */
+#include "common/settings/options.h"
 #include "deploy/roost/arguments.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/launch.h"
@@ -11,15 +13,28 @@ static const char spec[] =
 
 /* ---- the cluster ---- */
 
-static const enum run_state states[] = {RUN_STARTING, RUN_TRAINING, RUN_ENDED}; /* one a Status */
-static unsigned asked;                                                          /* how often */
+enum { ANSWERS_MAX = 4 };
+
+/* One a Status. */
+struct watch_answer {
+    enum err err;
+    enum run_state state;
+    uint64_t run;
+};
+
+static struct watch_answer answers[ANSWERS_MAX];
+static unsigned asked; /* how often */
 
 enum err client_status(struct client *client, struct client_answer *answer,
                        struct status_reply *ret_status, struct reason *reason)
 {
-    (void)client, (void)answer, (void)reason;
-    assert_true(asked < sizeof states / sizeof states[0]);
-    *ret_status = (struct status_reply){.state = states[asked++], .reason = "", .cut_state = ""};
+    (void)client, (void)answer;
+    assert_true(asked < ANSWERS_MAX);
+    const struct watch_answer *now = &answers[asked++];
+    if (now->err != ERR_OK)
+        return reason_set(reason, now->err, "the coordinator ends");
+    *ret_status =
+        (struct status_reply){.state = now->state, .run = now->run, .reason = "", .cut_state = ""};
     return ERR_OK;
 }
 
@@ -32,9 +47,28 @@ enum err client_describe(struct client *client, struct client_answer *answer,
     return ERR_OK;
 }
 
-/* ---- the rest of the command ---- */
+enum err client_start_run(struct client *client, const struct start_run_request *request,
+                          struct client_answer *answer, struct start_run_reply *ret_reply,
+                          struct reason *reason)
+{
+    (void)client, (void)request, (void)answer, (void)reason;
+    *ret_reply = (struct start_run_reply){.run = 1, .notes = ""};
+    return ERR_OK;
+}
 
-const struct argp client_argp, launch_argp;
+/* ---- the rest of the commands ---- */
+
+static error_t take_spec(int key, char *argument, struct argp_state *state)
+{
+    struct launch_options *options = state->input;
+    if (key != ARGP_KEY_ARG)
+        return ARGP_ERR_UNKNOWN;
+    options->spec_path = argument;
+    return 0;
+}
+
+const struct argp client_argp, launch_argp = {.parser = take_spec};
+static char failure[512]; /* a command's sentence */
 
 void arguments_parse(const struct arguments_about *about, int argc, char **argv,
                      struct arguments *ret_arguments)
@@ -43,7 +77,7 @@ void arguments_parse(const struct arguments_about *about, int argc, char **argv,
     *ret_arguments = (struct arguments){0};
 }
 
-/* What only other commands and a failed one need. */
+/* What only other commands need. */
 
 uint32_t arguments_count(const char *value, const char *what, uint32_t max,
                          const struct argp_state *state)
@@ -51,15 +85,6 @@ uint32_t arguments_count(const char *value, const char *what, uint32_t max,
     (void)value, (void)what, (void)max, (void)state;
     fail();
     return 0;
-}
-
-enum err client_start_run(struct client *client, const struct start_run_request *request,
-                          struct client_answer *answer, struct start_run_reply *ret_reply,
-                          struct reason *reason)
-{
-    (void)client, (void)request, (void)answer, (void)ret_reply, (void)reason;
-    fail();
-    return ERR_CANCELLED;
 }
 
 enum err client_stop_run(struct client *client, const char *why, struct reason *reason)
@@ -78,16 +103,15 @@ void client_print_options(FILE *out, const struct client_options *options)
 int client_fail(const struct client_options *options, enum err err, const struct reason *reason)
 {
     (void)options;
-    fail_msg("%s: %s", err_name(err), reason->text);
-    return EXIT_FAILURE;
+    snprintf(failure, sizeof failure, "%s", reason_text(err, reason));
+    return options_exit_code(err);
 }
 
 enum err launch_read(const struct launch_options *options, struct launch *ret_launch,
                      struct reason *reason)
 {
-    (void)options, (void)ret_launch, (void)reason;
-    fail();
-    return ERR_CANCELLED;
+    *ret_launch = (struct launch){0};
+    return spec_parse(slice_of(spec), options->spec_path, NULL, &ret_launch->spec, reason);
 }
 
 void launch_release(struct launch *launch)
@@ -100,15 +124,14 @@ struct start_run_request launch_request(const struct launch *launch,
                                         uint32_t servers)
 {
     (void)launch, (void)options, (void)directory, (void)servers;
-    fail();
     return (struct start_run_request){0};
 }
 
 /* ---- what is shown ---- */
 
 static struct {
-    uint64_t line[sizeof states / sizeof states[0]]; /* tokens of a sample, by its status's state */
-    uint64_t summary;
+    uint64_t line[ANSWERS_MAX]; /* tokens of a sample, by its status; 0: it is not shown */
+    uint64_t summary;           /* the same; 0: there is none */
 } shown;
 
 struct progress progress_new(uint64_t sample_tokens)
@@ -135,11 +158,84 @@ void __wrap_summary_print(const struct summary *summary, bool json)
     shown.summary = summary->sample_tokens;
 }
 
-TEST(a_language_model_whose_data_are_read_first_is_shown_in_tokens)
+/* The fixture: what the coordinator answers. */
+struct watch_fixture {
+    struct watch_answer answers[ANSWERS_MAX];
+};
+
+static void watch_set_up(struct watch_fixture *f)
 {
+    memcpy(answers, f->answers, sizeof answers);
+    memset(&shown, 0, sizeof shown);
+    asked = 0;
+    failure[0] = 0;
+}
+
+static void watch_tear_down(struct watch_fixture *f)
+{
+    (void)f;
+}
+
+static int run_to_end(void)
+{
+    char *words[] = {"roost run", "run.yaml", NULL};
+    return command_run(2, words);
+}
+
+TEST_F(a_language_model_whose_data_are_read_first_is_shown_in_tokens, watch,
+       .answers = {{.state = RUN_STARTING}, {.state = RUN_TRAINING}, {.state = RUN_ENDED}})
+{
+    (void)f;
     assert_int_equal(command_watch(0, NULL), EXIT_SUCCESS);
     assert_int_equal(asked, 3);
     assert_int_equal(shown.line[1], 16);
     assert_int_equal(shown.line[2], 16);
+    assert_int_equal(shown.summary, 16);
+}
+
+/* Whoever started run 1 must not take it for done. */
+static void assert_end_not_seen(int exit_code)
+{
+    assert_int_equal(exit_code, EXIT_FAILURE);
+    assert_string_equal(failure, "run 1 is over, and its end was not seen here; the cluster has "
+                                 "run 2");
+    assert_int_equal(shown.line[asked - 1], 0);
+    assert_int_equal(shown.summary, 0);
+}
+
+TEST_F(another_runs_end_is_not_that_of_the_run_that_was_started, watch,
+       .answers = {{.state = RUN_ENDED, .run = 2}})
+{
+    (void)f;
+    assert_end_not_seen(run_to_end());
+}
+
+TEST_F(another_runs_end_is_not_that_of_the_run_that_is_watched, watch,
+       .answers = {{.state = RUN_STARTING, .run = 1},
+                   {.state = RUN_TRAINING, .run = 1},
+                   {.state = RUN_ENDED, .run = 2}})
+{
+    (void)f;
+    assert_end_not_seen(command_watch(0, NULL));
+}
+
+/* It does not say a number before it has read its store. */
+TEST_F(a_coordinator_that_begins_again_has_no_other_run, watch,
+       .answers = {
+           {.state = RUN_TRAINING, .run = 1}, {.state = RUN_NONE}, {.state = RUN_ENDED, .run = 1}})
+{
+    (void)f;
+    assert_int_equal(run_to_end(), EXIT_SUCCESS);
+    assert_int_equal(shown.summary, 16);
+}
+
+TEST_F(a_coordinator_that_ends_is_asked_until_it_is_back, watch,
+       .answers = {{.state = RUN_TRAINING, .run = 1},
+                   {.err = ERR_CANCELLED},
+                   {.err = ERR_UNREACHABLE},
+                   {.state = RUN_ENDED, .run = 1}})
+{
+    (void)f;
+    assert_int_equal(run_to_end(), EXIT_SUCCESS);
     assert_int_equal(shown.summary, 16);
 }
