@@ -39,6 +39,7 @@ enum {
     UP_SERVERS_MAX = 64,
     UP_WORKERS_MAX = CHURN_PROCESSES_MAX,
     UP_DEVICES_MAX = 16,
+    DEVICE_NUMBERS = 1024, /* of a worker's --device, which counts round the GPUs there are */
     START_MS = 30000,      /* until the coordinator answers */
     LEAVE_MS = 10000,      /* until a process told to end has ended */
     PAUSE_MS = 35000, /* the same of servers that write a checkpoint first: their --stop-ms twice */
@@ -264,7 +265,7 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
     if (child != NULL)
         return child_start(child, reason);
     char device[16], devices[16];
-    snprintf(device, sizeof device, "%u", number * up->options->devices);
+    snprintf(device, sizeof device, "%u", number * up->options->devices % DEVICE_NUMBERS);
     snprintf(devices, sizeof devices, "%u", up->options->devices);
     char memory[24];
     char trace_name[64], trace[512];
