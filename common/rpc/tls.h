@@ -226,7 +226,7 @@ enum err tls_ca_cluster(struct slice ca, const char *path,
 
 struct tls_certificates {
     const char *cluster;      /* NULL: "roost"; must be the stored CA's when there is one */
-    enum tls_role role;       /* TLS_ROLE_NONE: one of each role */
+    enum tls_role role;       /* TLS_ROLE_NONE: one of each role, and of each machine there */
     const char *name;         /* NULL: the role's name, and its folder */
     const char *const *hosts; /* servers: extra names and addresses */
     size_t host_count;
@@ -237,7 +237,9 @@ struct tls_certificates {
 
 /* The work of `roost cert`: makes `dir` and its CA where they are missing, then issues the
  * certificates that are asked for, each into its folder, ROLE or ROLE-NAME, replacing such files; a
- * server's keeps the hosts that it had. Every file is written whole or not at all;
+ * server's keeps the hosts that it had. Where neither a role nor a name is asked for, machines'
+ * folders that are there get theirs anew as well, but for certificates in the list `revoked`. Every
+ * file is written whole or not at all;
  * keys have mode 0600. ERR_DENIED, ERR_IO, ERR_NO_SPACE: the directory; ERR_INVALID: a name, host
  * or validity, for which nothing is made. */
 enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,

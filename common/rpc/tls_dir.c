@@ -430,6 +430,68 @@ static enum err certificate_make(const char *dir, const struct authority *author
     return pem_write(path.text, &certificate, 0644, reason);
 }
 
+/* The role of a machine's folder (worker-w7), and the machine's name. TLS_ROLE_NONE: it is none. */
+static enum tls_role machine_of(const char *folder, const char **ret_name)
+{
+    for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++) {
+        const char *word = tls_role_name((enum tls_role)role);
+        size_t bytes = strlen(word);
+        if (strncmp(folder, word, bytes) != 0 || folder[bytes] != '-')
+            continue;
+        *ret_name = folder + bytes + 1;
+        return (enum tls_role)role;
+    }
+    return TLS_ROLE_NONE;
+}
+
+/* Whether the folder has the certificate of the machine that it is named after, not revoked. */
+static enum err machine_is_due(const char *folder, const struct tls_certificates *machine,
+                               const struct tls_revoked *revoked, bool *ret_due,
+                               struct reason *reason)
+{
+    struct tls_path path;
+    struct tls_revoked own = {0};
+    scoped(buf_release) struct buf certificate = {0}, line = {0}, holder = {0};
+    const char *role = tls_role_name(machine->role);
+    *ret_due = false;
+    TRY(path_of(folder, role, ".crt", &path, reason));
+    if (file_stat(path.text, &(struct file_info){0}, NULL) != ERR_OK)
+        return ERR_OK;
+    TRY(pem_read(path.text, &certificate, reason));
+    TRY(tls_revoked_line(buf_slice(&certificate), path.text, machine->now_s, &line, reason));
+    TRY(tls_revoked_parse(buf_slice(&line), path.text, &own, reason));
+    TRY(buf_printf(&holder, " %s/%s ", role, machine->name));
+    *ret_due = strstr((const char *)line.data, (const char *)holder.data) != NULL &&
+               !revoked_has(revoked, own.certificates[0]);
+    return ERR_OK;
+}
+
+/* Those that are there. The hosts that are wanted are none of theirs. */
+static enum err machines_renew(const char *dir, const struct authority *authority,
+                               const struct tls_certificates *wanted, struct reason *reason)
+{
+    struct tls_path list, folder;
+    struct tls_revoked revoked = {0};
+    scoped(file_names_release) struct file_names names = {0};
+    bool news;
+    TRY(path_of(dir, "revoked", "", &list, reason));
+    TRY(tls_revoked_read(list.text, &revoked, &news, reason));
+    TRY(file_list(dir, &names, reason));
+    for (size_t i = 0; i < names.count; i++) {
+        struct tls_certificates machine = *wanted;
+        bool due;
+        machine.host_count = 0;
+        machine.role = machine_of(names.names[i], &machine.name);
+        if (machine.role == TLS_ROLE_NONE)
+            continue;
+        TRY(path_of(dir, names.names[i], "", &folder, reason));
+        TRY(machine_is_due(folder.text, &machine, &revoked, &due, reason));
+        if (due)
+            TRY(certificate_make(dir, authority, machine.role, &machine, reason));
+    }
+    return ERR_OK;
+}
+
 enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,
                                        struct reason *reason)
 {
@@ -441,5 +503,5 @@ enum err tls_make_cluster_certificates(const char *dir, const struct tls_certifi
         return certificate_make(dir, &authority, wanted->role, wanted, reason);
     for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++)
         TRY(certificate_make(dir, &authority, (enum tls_role)role, wanted, reason));
-    return ERR_OK;
+    return wanted->name == NULL ? machines_renew(dir, &authority, wanted, reason) : ERR_OK;
 }

@@ -54,7 +54,8 @@ int command_cert(int argc, char **argv)
     static const struct argp_option options[] = {
         {"dir", 'd', "DIR", 0, "where they lie (certs)", 0},
         {"cluster", 'c', "NAME", 0, "name of a new CA's cluster (roost)", 0},
-        {"role", 'r', "ROLE", 0, "server, worker or operator; default: one of each", 0},
+        {"role", 'r', "ROLE", 0,
+         "server, worker or operator; default: one of each, and of each machine in DIR", 0},
         {"name", 'n', "NAME", 0, "the holder's name; default: the role", 0},
         {"host", 'h', "HOST", 0,
          "a name or address workers reach a server by; repeatable, earlier ones stay", 0},
@@ -71,7 +72,8 @@ int command_cert(int argc, char **argv)
         .summary =
             "Makes the cluster's CA in DIR, if there is none, and issues certificates, each in a "
             "folder for the machine that needs it: DIR/server, DIR/worker, DIR/operator; with "
-            "--name DIR/ROLE-NAME. ca.key stays here."};
+            "--name DIR/ROLE-NAME. Without --role and --name those of machines that lie in DIR are "
+            "issued anew as well, but for revoked ones. ca.key stays here."};
     struct arguments arguments;
     struct reason reason = {0};
     arguments_parse(&about, argc, argv, &arguments);

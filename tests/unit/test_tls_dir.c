@@ -306,6 +306,87 @@ TEST_F(a_revoked_certificate_is_in_the_list, dir, .made = true)
     assert_memory_equal(&revoked, &before, sizeof before);
 }
 
+static struct tls_hosts hosts_of(const struct dir_fixture *f, const char *name)
+{
+    scoped(buf_release) struct buf certificate = text_of(f, name);
+    struct tls_hosts hosts;
+    assert_int_equal(tls_hosts_of(buf_slice(&certificate), &hosts, NULL), ERR_OK);
+    return hosts;
+}
+
+static int64_t end_of(const struct dir_fixture *f, const char *folder, enum tls_role role,
+                      const char *name)
+{
+    scoped(tls_identity_release) struct tls_identity identity = {0};
+    struct reason reason = {0};
+    char path[320];
+    file_of(f, folder, path);
+    if (tls_identity_read(path, role, NOW_S, &identity, &reason) != ERR_OK)
+        fail_msg("%s", reason.text);
+    assert_string_equal(identity.holder.name, name);
+    return identity.not_after_s;
+}
+
+enum { LATER_S = 60 }; /* while the certificates of before are valid */
+
+static void make_later(const struct dir_fixture *f, const char *host)
+{
+    make(f, &(struct tls_certificates){
+                .now_s = NOW_S + LATER_S, .hosts = &host, .host_count = host != NULL ? 1 : 0});
+}
+
+TEST_F(certificates_of_machines_are_renewed_with_the_others, dir, .made = true)
+{
+    enum { END_S = NOW_S + LATER_S + 30 * 86400 };
+    static const char *const host[] = {"ps2.example"};
+    make(f, &(struct tls_certificates){.role = TLS_ROLE_WORKER, .name = "w-7", .now_s = NOW_S});
+    make(f,
+         &(struct tls_certificates){
+             .role = TLS_ROLE_SERVER, .name = "b", .now_s = NOW_S, .hosts = host, .host_count = 1});
+    make_later(f, "ps3.example");
+    assert_int_equal(end_of(f, "worker", TLS_ROLE_WORKER, "worker"), END_S);
+    assert_int_equal(end_of(f, "worker-w-7", TLS_ROLE_WORKER, "w-7"), END_S);
+    assert_int_equal(end_of(f, "server-b", TLS_ROLE_SERVER, "b"), END_S);
+    struct tls_hosts own = hosts_of(f, "server-b/server.crt"),
+                     added = hosts_of(f, "server/server.crt");
+    assert_int_equal(own.count, 1); /* a new host is one of all servers' */
+    assert_string_equal(own.names[0], host[0]);
+    assert_int_equal(added.count, 1);
+    assert_string_equal(added.names[0], "ps3.example");
+}
+
+TEST_F(a_revoked_machines_certificate_is_not_renewed, dir, .made = true)
+{
+    make(f, &(struct tls_certificates){.role = TLS_ROLE_WORKER, .name = "a", .now_s = NOW_S});
+    make(f, &(struct tls_certificates){.role = TLS_ROLE_WORKER, .name = "b", .now_s = NOW_S});
+    assert_int_equal(revoke_file(f, "worker-a/worker.crt"), ERR_OK);
+    make_later(f, NULL);
+    assert_int_equal(end_of(f, "worker-a", TLS_ROLE_WORKER, "a"), NOW_S + 30 * 86400);
+    assert_int_equal(end_of(f, "worker-b", TLS_ROLE_WORKER, "b"), NOW_S + LATER_S + 30 * 86400);
+}
+
+/* Somebody keeps a folder of before, and notes. */
+TEST_F(a_folder_that_no_machine_has_is_left_alone, dir, .made = true)
+{
+    char from[320], to[320];
+    scoped(buf_release) struct buf notes = {0};
+    assert_int_equal(buf_printf(&notes, "copied in May"), ERR_OK);
+    write_text(f, "server-notes", &notes);
+    file_of(f, "worker", from);
+    file_of(f, "worker-before", to);
+    assert_int_equal(rename(from, to), 0);
+    make_later(f, NULL);
+    assert_int_equal(end_of(f, "worker-before", TLS_ROLE_WORKER, "worker"), NOW_S + 30 * 86400);
+}
+
+/* Who names one machine gets that one's. */
+TEST_F(one_machines_certificate_renews_no_other, dir, .made = true)
+{
+    make(f, &(struct tls_certificates){.role = TLS_ROLE_WORKER, .name = "a", .now_s = NOW_S});
+    make(f, &(struct tls_certificates){.name = "b", .now_s = NOW_S + LATER_S});
+    assert_int_equal(end_of(f, "worker-a", TLS_ROLE_WORKER, "a"), NOW_S + 30 * 86400);
+}
+
 static enum err revoke_of_another_ca(struct dir_fixture *f)
 {
     struct dir_fixture other = {0};
