@@ -307,7 +307,7 @@ static void print_cut(const struct status_reply *status, const struct run_facts 
         print_newest(status, facts);
     else
         printf("newest checkpoint: none");
-    printf("%s%s\n", status->cut_state[0] != 0 ? "; " : "", status->cut_state);
+    printf("%s%s\n", status->cut_state[0] != 0 ? "; NO CHECKPOINT: " : "", status->cut_state);
 }
 
 /* The daemon knows of a step what it has decided since its start. */
@@ -412,7 +412,8 @@ int command_status(int argc, char **argv)
 
 /* ---- stop ---- */
 
-/* A second stop, or one of a run that has not begun, ends it at once. */
+/* A stop of a run that has not begun ends it at once, and so does a second one of a run whose last
+ * checkpoint cannot be written. */
 static void say_stopped(struct client *client, const struct client_options *options)
 {
     scoped(client_answer_release) struct client_answer answer = {0};
@@ -433,8 +434,9 @@ int command_stop(int argc, char **argv)
 {
     static const struct arguments_about about = {
         .cluster = true,
-        .summary = "Ends the run after a checkpoint; it can be resumed. A second stop does "
-                   "not wait for the checkpoint: it ends at the newest one."};
+        .summary = "Ends the run after a checkpoint; it can be resumed. When that checkpoint "
+                   "cannot be written, the run waits for room, and a second stop ends it at the "
+                   "newest one."};
     struct arguments arguments;
     scoped(client_release) struct client client = {0};
     struct reason reason = {0};

@@ -112,6 +112,7 @@ void progress_clear(struct progress *progress)
 /* ---- what is said ---- */
 
 static char said[8192]; /* on stdout and stderr */
+static int exit_code;
 
 /* The fixture: a run that trains. */
 struct commands_fixture {
@@ -159,7 +160,7 @@ static void say(command_fn *command)
     FILE *both = fmemopen(said, sizeof said - 1, "w");
     assert_non_null(both);
     stdout = stderr = both;
-    command(0, NULL);
+    exit_code = command(0, NULL);
     stdout = out;
     stderr = err;
     fclose(both);
@@ -246,6 +247,28 @@ TEST_F(a_run_without_a_checkpoint_has_none, commands, .state = RUN_STARTING,
     say(command_status);
     assert_says("newest checkpoint: none\n");
     assert_does_not_say("generation 0 version 0");
+}
+
+/* Whoever asks for the exit code alone looks at the disk as well. */
+TEST_F(a_run_whose_checkpoints_fail_is_not_ready, commands, .state = RUN_TRAINING,
+       .cut = {.generation = 1, .version = 4},
+       .cut_state = "server s1 could not write the checkpoint of version 8")
+{
+    (void)f;
+    say(command_status);
+    assert_int_equal(exit_code, 3);
+    assert_says(
+        "newest checkpoint: generation 1 version 4; NO CHECKPOINT: server s1 could not write "
+        "the checkpoint of version 8\n");
+}
+
+TEST_F(a_run_that_trains_and_writes_its_checkpoints_is_ready, commands, .state = RUN_TRAINING,
+       .cut = {.generation = 1, .version = 4})
+{
+    (void)f;
+    say(command_status);
+    assert_int_equal(exit_code, EXIT_SUCCESS);
+    assert_does_not_say("NO CHECKPOINT");
 }
 
 TEST_F(what_is_not_known_of_a_step_is_null, commands, .state = RUN_STOPPED, .json = true)
