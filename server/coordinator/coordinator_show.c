@@ -34,7 +34,7 @@ static void put_awaited(const struct coordinator *coordinator, char *ret_text, s
     if (awaited != NULL)
         snprintf(ret_text, text_bytes,
                  "server %s of the newest checkpoint is awaited; if it never comes, `roost stop`, "
-                 "then `roost run DIR/run.yaml --resume` goes on without it",
+                 "then `roost run DIR/run.yaml --resume --directory DIR` goes on without it",
                  awaited);
     else if (run->succession.owners != NULL && there >= run->settings.servers_min)
         snprintf(ret_text, text_bytes, "servers that hold generation %llu are awaited",
