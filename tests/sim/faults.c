@@ -538,6 +538,7 @@ static bool damage_cut(struct sim *sim)
     struct sim_server *server = pick_server(sim, true);
     if (server == NULL || !damage_newest(sim))
         return false;
+    pairs_event(sim, MEETING_DAMAGE);
     sim_server_crash(sim, server);
     return true;
 }
@@ -545,7 +546,10 @@ static bool damage_cut(struct sim *sim)
 static bool repeat_name(struct sim *sim)
 {
     const struct sim_server *server = pick_server(sim, true);
-    return server != NULL && twin_start(sim, server->index);
+    if (server == NULL || !twin_start(sim, server->index))
+        return false;
+    pairs_event(sim, MEETING_NAME);
+    return true;
 }
 
 static bool inject(struct sim *sim, enum fault_kind kind)

@@ -278,20 +278,24 @@ static void choose_losses(struct scenario *scenario)
                            rand_below(&random, scenario->calm_us)};
 }
 
+/* There is another checkpoint to go back to. */
+static void keep_another(struct spec_checkpoint *checkpoint)
+{
+    checkpoint->keep = checkpoint->keep < 2 ? 2 : checkpoint->keep;
+    checkpoint->every_steps = checkpoint->every_steps == 0 ? 1 : checkpoint->every_steps;
+}
+
 /* A disk that changes what it has, a server's name that comes twice: in some seeds, chosen apart. */
 static void choose_oddities(struct scenario *scenario)
 {
     static const enum fault_kind kinds[] = {FAULT_DAMAGE_CUT, FAULT_DAMAGE_CUT, FAULT_REPEAT_NAME};
     struct rand_state random = {scenario->seed + 0x6f6464};
-    struct spec_checkpoint *checkpoint = &scenario->spec.checkpoint;
     if (scenario->fault_count == 0 || scenario->fault_count == SIM_FAULTS_MAX ||
         !chance(&random, 15))
         return;
     enum fault_kind kind = PICK(&random, kinds);
-    if (kind == FAULT_DAMAGE_CUT) { /* with another one to go back to */
-        checkpoint->keep = checkpoint->keep < 2 ? 2 : checkpoint->keep;
-        checkpoint->every_steps = checkpoint->every_steps == 0 ? 1 : checkpoint->every_steps;
-    }
+    if (kind == FAULT_DAMAGE_CUT)
+        keep_another(&scenario->spec.checkpoint);
     for (uint64_t left = between(&random, 1, 3); left > 0 && scenario->fault_count < SIM_FAULTS_MAX;
          left--)
         scenario->faults[scenario->fault_count++] =
@@ -444,6 +448,20 @@ static void choose_lost_directories(struct scenario *scenario)
     }
 }
 
+/* The same oddities in such a moment, also chosen apart. */
+static void choose_odd_meetings(struct scenario *scenario)
+{
+    static const enum meeting_event events[] = {MEETING_DAMAGE, MEETING_DAMAGE, MEETING_NAME};
+    struct rand_state random = {scenario->seed + 0x6d656574};
+    for (uint32_t i = 0; i < scenario->meeting_count; i++) {
+        if (!chance(&random, 15))
+            continue;
+        scenario->meetings[i].event = PICK(&random, events);
+        if (scenario->meetings[i].event == MEETING_DAMAGE)
+            keep_another(&scenario->spec.checkpoint);
+    }
+}
+
 /* A disk that is full at any one write, and has room again at once: in a fifth of the seeds that
  * have faults; likewise. */
 static void choose_full_writes(struct scenario *scenario)
@@ -474,6 +492,7 @@ void scenario_init(struct scenario *scenario, uint64_t seed)
     choose_losses(scenario);
     choose_oddities(scenario);
     choose_lost_directories(scenario);
+    choose_odd_meetings(scenario);
     choose_audits(scenario);
     choose_residency(scenario);
     choose_mesh(scenario);

@@ -107,7 +107,9 @@ enum state { SIM_STATES(SIM_STATE_ENUM) STATE_COUNT };
     X(LINK, FAULT_BREAK_LINK, "break")                                                             \
     X(COORDINATOR, FAULT_CRASH_COORDINATOR, "c crash")                                             \
     X(SUCCESSOR, FAULT_SUCCESSOR, "c second")                                                      \
-    X(OLD_STORE, FAULT_OLD_STORE, "c backup")
+    X(OLD_STORE, FAULT_OLD_STORE, "c backup")                                                      \
+    X(DAMAGE, FAULT_DAMAGE_CUT, "damage")                                                          \
+    X(NAME, FAULT_REPEAT_NAME, "2nd name")
 
 #define SIM_MEETING_ENUM(name, fault, text) MEETING_##name,
 enum meeting_event { SIM_MEETING_EVENTS(SIM_MEETING_ENUM) MEETING_COUNT };
