@@ -55,14 +55,42 @@ bool push_cost_completed(struct push_cost *cost, uint64_t now_ms, struct push_co
     return says;
 }
 
-const char *push_cost_advice(const struct spec *spec)
+/* As common/settings/spec_rules.c has it. */
+static bool admits_local(const struct spec *spec)
 {
     const struct spec_train *train = &spec->train;
+    return train->residency.weights == SPEC_RESIDENT && !train->offload &&
+           train->compute != SPEC_COMPUTE_BF16 && spec->mesh.stages <= 1 && spec->mesh.ranks <= 1;
+}
+
+/* Twice as many slots, into which a step divides: some meshes take no others. With streamed weights
+ * sums of slots take the memory that streaming saves. */
+static bool admits_larger_nodes(const struct spec *spec)
+{
+    const struct spec_train *train = &spec->train;
+    uint32_t slots = train->node_slots > 0 ? train->node_slots : 1;
+    return spec->consistency.kind != SPEC_ASYNC && train->residency.weights == SPEC_RESIDENT &&
+           train->slots % (2 * slots) == 0;
+}
+
+const char *push_cost_advice(const struct spec *spec)
+{
+    enum { SAMPLES, LARGER_NODES, FIXED_NODES, COUNT };
+    static const char *const advice[COUNT][2] = {
+        [SAMPLES] = {"go on; more train.slot_samples compute more for each push",
+                     "go on; more train.slot_samples, or consistency.kind local, compute more for "
+                     "each push"},
+        [LARGER_NODES] = {"go on; a larger train.node_slots computes more for each push",
+                          "go on; a larger train.node_slots, or consistency.kind local, computes "
+                          "more for each push"},
+        [FIXED_NODES] = {"go on; more train.slot_samples, or a train.node_slots above slots / "
+                         "tickets (train.slots at most), compute more for each push",
+                         "go on; more train.slot_samples, a train.node_slots above slots / tickets "
+                         "(train.slots at most), or consistency.kind local, compute more for each "
+                         "push"}};
     if (spec->consistency.kind == SPEC_LOCAL)
         return "go on; more consistency.local_steps compute more for each push";
-    if (spec->consistency.kind == SPEC_ASYNC || train->node_slots == train->slots)
-        return "go on; more train.slot_samples, or consistency.kind local, compute more for each "
-               "push";
-    return "go on; a larger train.node_slots, or consistency.kind local, computes more for each "
-           "push";
+    bool chosen = spec->train.node_slots == 0; /* 1 is larger than that, and fewer than chosen */
+    unsigned which = !admits_larger_nodes(spec) ? SAMPLES : chosen ? FIXED_NODES : LARGER_NODES;
+    return advice[which][admits_local(spec)];
 }

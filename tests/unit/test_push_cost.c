@@ -81,15 +81,76 @@ TEST_F(a_ticket_that_is_not_completed_counts_for_nothing, push_cost)
     assert_int_equal(f->sums.push_ms, 1204);
 }
 
+static enum err parse(const char *text, const char *flag, struct spec *ret_spec)
+{
+    struct config_overrides overrides = {&flag, flag != NULL, NULL};
+    return spec_parse(slice_of(text), "run.yaml", &overrides, ret_spec, NULL);
+}
+
+static bool is_admitted(const char *text, const char *flag)
+{
+    struct spec spec;
+    return parse(text, flag, &spec) == ERR_OK;
+}
+
+static const char larger[] = "a larger train.node_slots", samples[] = "more train.slot_samples",
+                  steps[] = "more consistency.local_steps",
+                  above[] = "a train.node_slots above slots / tickets";
+
+#define RUN "model: {kind: mlp}\ndata: {kind: spiral}\n"
+
+/* What is advised of these settings. */
+static const struct {
+    const char *text, *advice;
+} advices[] = {
+    {RUN "train: {slots: 8, node_slots: 4}", larger},
+    {RUN "train: {slots: 8, node_slots: 8}", samples},
+    {RUN "train: {slots: 6, node_slots: 4}", samples},
+    {RUN "train: {slots: 1, node_slots: 1}", samples},
+    {RUN "train: {slots: 8}", above}, /* 1 would be larger than 0, and no help */
+    {RUN "train: {slots: 1}", samples},
+    {RUN "train: {slots: 8, precision: bf16}", larger},
+    {RUN "train: {slots: 1, precision: bf16}", samples},
+    {RUN "train: {slots: 8, compute: bf16}", above},
+    {RUN "train: {slots: 8, node_slots: 4}\nactivations: {offload: true}", larger},
+    {RUN "train: {slots: 8}\nconsistency: {kind: async}", samples},
+    {RUN "train: {slots: 8}\nconsistency: {kind: local}", steps},
+    {RUN "train: {slots: 8, node_slots: 2}\nmesh: {stage: 2}", larger},
+    {RUN "train: {slots: 6, node_slots: 2}\nmesh: {stage: 2, schedule: chimera}", samples},
+    {RUN "train: {slots: 8, pieces: 2}\nmesh: {tensor: 2}", above},
+    /* Larger nodes would take the memory that streaming saves. */
+    {RUN "train: {slots: 8}\nresidency: {weights: streamed}", samples},
+    {RUN "train: {slots: 1}\nresidency: {weights: streamed}", samples},
+    {RUN "train: {slots: 8, node_slots: 0}\nresidency: {weights: streamed}", samples},
+    {RUN "train: {slots: 8}\nresidency: {weights: streamed}\nmesh: {stage: 2}", samples},
+};
+
 TEST(the_setting_that_helps_is_named)
 {
-    struct spec spec = {.train = {.slots = 8, .node_slots = 4}};
-    assert_non_null(strstr(push_cost_advice(&spec), "larger train.node_slots"));
-    spec.train.node_slots = 8;
-    assert_non_null(strstr(push_cost_advice(&spec), "more train.slot_samples"));
-    spec.train.node_slots = 1;
-    spec.consistency.kind = SPEC_ASYNC; /* a node is one slot there */
-    assert_non_null(strstr(push_cost_advice(&spec), "more train.slot_samples"));
-    spec.consistency.kind = SPEC_LOCAL;
-    assert_non_null(strstr(push_cost_advice(&spec), "more consistency.local_steps"));
+    for (size_t i = 0; i < sizeof advices / sizeof advices[0]; i++) {
+        struct spec spec;
+        assert_int_equal(parse(advices[i].text, NULL, &spec), ERR_OK);
+        const char *advice = push_cost_advice(&spec);
+        bool of_nodes = advices[i].advice == larger || advices[i].advice == above;
+        if (strstr(advice, advices[i].advice) == NULL ||
+            (strstr(advice, "train.node_slots") != NULL) != of_nodes)
+            fail_msg("%s\n%s", advices[i].text, advice);
+    }
+}
+
+TEST(what_is_named_is_admitted)
+{
+    for (size_t i = 0; i < sizeof advices / sizeof advices[0]; i++) {
+        struct spec spec;
+        char twice[64];
+        assert_int_equal(parse(advices[i].text, NULL, &spec), ERR_OK);
+        const char *advice = push_cost_advice(&spec), *text = advices[i].text;
+        snprintf(twice, sizeof twice, "train.node_slots=%u", 2 * spec.train.node_slots);
+        bool local =
+            spec.consistency.kind != SPEC_LOCAL && is_admitted(text, "consistency.kind=local");
+        if (strstr(advice, larger) != NULL && !is_admitted(text, twice))
+            fail_msg("%s\n%s", text, advice);
+        if ((strstr(advice, "consistency.kind local") != NULL) != local)
+            fail_msg("%s\n%s", text, advice);
+    }
 }
