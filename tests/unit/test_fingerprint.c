@@ -1,6 +1,8 @@
 /* The numerics probe: it computes what a step computes. A kernels table of the test's own notes
  * every product with its shape, and can spoil the result of one kind of them. */
 #include "tests/unit/executor_fixture.h"
+
+#include "kernels/cpu/cpu.h"
 #include "worker/fingerprint.h"
 
 enum product_kind {
@@ -345,4 +347,60 @@ TEST_F(another_result_of_any_product_of_a_piece_is_another_fingerprint, executor
         if (is_seen(kind) && memcmp(&wrong, &right, sizeof right) == 0)
             fail_msg("products of kind %d are not in the fingerprint", (int)kind);
     }
+}
+
+/* ---- fingerprints that every machine has ---- */
+
+/* c = alpha * a b + beta * c, with sums of exact products from first to last: OpenBLAS's bits are a
+ * machine's, while all other kernels have the same everywhere. */
+static void multiply(int order, int transpose_a, int transpose_b, int M, int N, int K, float alpha,
+                     const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                     int ldc)
+{
+    (void)order;
+    for (int m = 0; m < M; m++) {
+        for (int n = 0; n < N; n++) {
+            double sum = 0;
+            for (int k = 0; k < K; k++) {
+                float of_a = transpose_a == GEMM_TRANSPOSED ? a[k * lda + m] : a[m * lda + k];
+                float of_b = transpose_b == GEMM_TRANSPOSED ? b[n * ldb + k] : b[k * ldb + n];
+                sum += (double)of_a * (double)of_b;
+            }
+            float product = alpha * (float)sum;
+            c[m * ldc + n] = beta == 0 ? product : product + beta * c[m * ldc + n];
+        }
+    }
+}
+
+static void check_fingerprint(struct spec_model settings, const char *expected)
+{
+    struct executor_fixture f = {.settings = settings, .train = train()};
+    const struct kernels *scalar;
+    char why[256];
+    executor_set_up(&f);
+    f.samples.held_out = 11;
+    assert_true(kernels_new(&(struct kernels_options){.isa = KERNELS_ISA_SCALAR}, &scalar, why,
+                            sizeof why));
+    scalar->state->gemm.sgemm = multiply;
+    struct kernels table = *scalar;
+    table.numerics = "made up";
+    const struct digest digest = probe(&f, &table);
+    assert_string_equal(digest_to_hex(&digest).text, expected);
+    kernels_free(scalar);
+    executor_tear_down(&f);
+}
+
+/* Exact runs keep theirs: where one of these changes, workers of a new build cannot join them. */
+TEST(the_fingerprint_of_a_model_stays_what_it_is)
+{
+    check_fingerprint(fixture_gpt(),
+                      "a25ade0afbc50a6cde26df08b5e423a6799283da1ade8968ce75b64d52ca458a");
+    check_fingerprint(fixture_llama(),
+                      "fc2d9941cf87c480ef9159487a2cf15af7adf3a7d713c57feeb1c96da951ee46");
+    check_fingerprint(fixture_mlp(),
+                      "9f62db28f296f685ebfb8aa142a80e9594d321cac6cd9d0a2e9005a2d9570e76");
+    check_fingerprint(ranged_gpt(),
+                      "9f5ca1783746d43007e5e846d55204d62bd87c25767b134ea069cfcf2cb6a92b");
+    check_fingerprint(wide_mlp(),
+                      "d6a6901126d9ff242c562cbf8bc1b7ece328bf8f07f587014002d28cfaabbda6");
 }
