@@ -281,6 +281,29 @@ TEST_F(a_coordinator_that_comes_later_is_found, link)
     turn_until(f, HELLO, 1);
 }
 
+/* How long the link waits until it tries again, when an attempt of that moment has failed; it has
+ * nothing else to do before `quiet_ns`. */
+static uint32_t waits_ms(struct link_fixture *world, uint64_t now_ns, uint64_t quiet_ns)
+{
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    do
+        link_tick(world->link, now_ns);
+    while (link_next_ns(world->link) >= quiet_ns && time_now_ns() < deadline_ns);
+    return (uint32_t)((link_next_ns(world->link) - now_ns) / 1000000);
+}
+
+TEST_F(a_coordinator_that_is_not_there_is_called_soon_again_then_twice_a_second, link)
+{
+    open_link(f, "127.0.0.1:1");
+    uint64_t now_ns = time_now_ns(), quiet_ns = time_after_ms(now_ns, 2500); /* the log's line */
+    for (uint32_t about_ms = 50; about_ms <= 400; about_ms *= 2) {
+        uint32_t waits = waits_ms(f, now_ns, quiet_ns);
+        assert_in_range(waits, about_ms / 2, about_ms * 3 / 2);
+        now_ns = time_after_ms(now_ns, waits + 1);
+    }
+    assert_in_range(waits_ms(f, now_ns, quiet_ns), 250, 750);
+}
+
 /* What the log has to say at a moment that long after the first. */
 static bool says_after(struct link_fixture *world, int log, uint64_t begun_ns, uint32_t ms,
                        const char *words)
