@@ -18,6 +18,8 @@ enum {
     BATCH = 16,
     RETRY_MS = 100,      /* after a lack of memory */
     NAMED_MS = 1000,     /* who brings gradients that are not finite is named as often at most */
+    NOT_SENT_MS = 60000, /* the same of a chunk that its new owner does not take … */
+    NOT_YET_MAX = 32,    /* … unless that will pass: then only after so many failures in a row */
     DEFERRED_MAX = 4096, /* pushes that wait for the log */
     /* A chunk that its new owner did not take is sent again: the new owner may not have the commit
      * yet. */
@@ -90,6 +92,7 @@ struct shard_thread {
     uint64_t retry_ns;         /* not before this moment */
     uint64_t named_ns;         /* the same, of who brings gradients that are not finite … */
     uint64_t not_finite;       /* … pushes of which came since the last line */
+    uint64_t not_sent_ns;      /* the same, of a chunk that is not taken */
     struct deferred *deferred; /* a ring of DEFERRED_MAX; NULL: none yet */
     uint32_t deferred_first, deferred_count;
     struct order *late;           /* a commit that there was no memory for; NULL: none */
@@ -112,9 +115,31 @@ static void add_order(struct shard_thread *thread, const struct shard_order *tak
                   log_text("err", err_name(err)), log_text("next", "the run cannot be replayed"));
 }
 
+/* Whether a line is due that would fill the disk if it came each time; the next one then is so much
+ * later. */
+static bool is_due(uint64_t *next_ns, uint64_t every_ms)
+{
+    uint64_t now_ns = time_now_ns();
+    if (now_ns < *next_ns)
+        return false;
+    *next_ns = time_after_ms(now_ns, every_ms);
+    return true;
+}
+
+static void log_not_sent(struct shard_thread *thread, const struct transfer_sent *sent)
+{
+    if (is_due(&thread->not_sent_ns, NOT_SENT_MS))
+        log_warning(thread->config.logger, "chunk not sent", log_uint("chunk", sent->header.chunk),
+                    log_text("to", sent->address), log_text("err", err_name(sent->err)),
+                    log_text("why", reason_text(sent->err, &sent->reason)),
+                    log_text("next", "again"));
+}
+
 /* The chunk will be sent again, at a later moment. */
 static void transfer_failed(struct shard_thread *thread, struct transfer_sent *take_sent)
 {
+    if (err_reaction(take_sent->err) != REACT_WAIT || thread->failures >= NOT_YET_MAX)
+        log_not_sent(thread, take_sent);
     unsigned doubled = thread->failures < AGAIN_DOUBLED_MAX ? thread->failures : AGAIN_DOUBLED_MAX;
     thread->failures++;
     take_sent->next = thread->failed;
@@ -127,9 +152,7 @@ static void send_transfer(struct shard_thread *thread, const struct shard_effect
     enum err err = transfer_send(thread->config.peers, thread->config.index, thread->shard, effect);
     if (err == ERR_OK)
         return;
-    log_warning(thread->config.logger, "chunk not sent",
-                log_uint("chunk", effect->transfer.header.chunk), log_text("err", err_name(err)),
-                log_text("next", "again"));
+    log_not_sent(thread, &(struct transfer_sent){.header = effect->transfer.header, .err = err});
     shard_transferred(thread->shard, &effect->transfer.header, err);
     thread->retry_ns = time_after_ms(time_now_ns(), RETRY_MS);
 }
@@ -149,9 +172,8 @@ static void log_held_up(struct shard_thread *thread, const struct shard_statisti
 /* A run that diverges has only such pushes: a line for each would fill the disk. */
 static void log_not_finite(struct shard_thread *thread, const struct shard_effect *effect)
 {
-    uint64_t now_ns = time_now_ns();
     thread->not_finite++;
-    if (now_ns < thread->named_ns)
+    if (!is_due(&thread->named_ns, NAMED_MS))
         return;
     log_warning(
         thread->config.logger, "gradient not finite", log_uint("step", effect->not_finite.step),
@@ -159,7 +181,6 @@ static void log_not_finite(struct shard_thread *thread, const struct shard_effec
         log_uint("brought_by", effect->not_finite.member), log_uint("pushes", thread->not_finite),
         log_text("next", "it is not applied"));
     thread->not_finite = 0;
-    thread->named_ns = time_after_ms(now_ns, NAMED_MS);
 }
 
 static void carry_out_one(struct shard_thread *thread, const struct shard_effect *effect)

@@ -7,11 +7,18 @@
 
 /* ---- peers ---- */
 
+struct new_owner {
+    uint32_t number; /* no other peer's, ever */
+    uint32_t calls;  /* under way: it stays */
+    struct rpc_channel *channel;
+};
+
 struct transfer_peers {
     struct transfer_config config;
-    struct thread_mutex mutex; /* guards the rest; a channel stays until the end */
+    struct thread_mutex mutex; /* guards the rest */
+    uint32_t numbers;          /* given so far */
     uint32_t count;
-    struct rpc_channel *channels[TRANSFER_PEERS_MAX];
+    struct new_owner list[TRANSFER_PEERS_MAX]; /* who was named last is the last */
 };
 
 enum err transfer_peers_new(const struct transfer_config *config, struct transfer_peers **ret_peers)
@@ -30,44 +37,110 @@ void transfer_peers_free(struct transfer_peers *peers)
     if (peers == NULL)
         return;
     for (uint32_t i = 0; i < peers->count; i++)
-        rpc_channel_free(peers->channels[i]);
+        rpc_channel_free(peers->list[i].channel);
     thread_mutex_release(&peers->mutex);
     free(peers);
 }
 
-static uint32_t find_peer(const struct transfer_peers *peers, const char *address)
+static struct new_owner take_locked(struct transfer_peers *peers, uint32_t index)
+{
+    struct new_owner taken = peers->list[index];
+    peers->count--;
+    memmove(&peers->list[index], &peers->list[index + 1],
+            (peers->count - index) * sizeof *peers->list);
+    return taken;
+}
+
+/* The peer of that address, if there is one, which is the last one then. */
+static bool name_again(struct transfer_peers *peers, const char *address, uint32_t *ret_peer)
 {
     uint32_t i = 0;
-    while (i < peers->count && strcmp(rpc_channel_address(peers->channels[i]), address) != 0)
+    thread_lock(&peers->mutex);
+    while (i < peers->count && strcmp(rpc_channel_address(peers->list[i].channel), address) != 0)
         i++;
-    return i;
+    bool found = i < peers->count;
+    if (found) {
+        struct new_owner named = take_locked(peers, i);
+        peers->list[peers->count++] = named;
+        *ret_peer = named.number;
+    }
+    thread_unlock(&peers->mutex);
+    return found;
+}
+
+/* Drops the peer that was named longest ago and has no call under way. Its chunks are there by now
+ * (P6: the next commit waits for their new owners' acknowledgements), and those of one commit have no
+ * more new owners than there is room for. */
+static bool make_room(struct transfer_peers *peers)
+{
+    uint32_t i = 0;
+    struct rpc_channel *dropped = NULL;
+    thread_lock(&peers->mutex);
+    while (i < peers->count && peers->list[i].calls > 0)
+        i++;
+    if (peers->count == TRANSFER_PEERS_MAX && i < peers->count)
+        dropped = take_locked(peers, i).channel;
+    bool room = peers->count < TRANSFER_PEERS_MAX;
+    thread_unlock(&peers->mutex);
+    rpc_channel_free(dropped);
+    return room;
 }
 
 enum err transfer_peer(struct transfer_peers *peers, const char *address, uint32_t *ret_peer,
                        struct reason *reason)
 {
     struct rpc_channel *channel;
-    uint32_t peer = find_peer(peers, address); /* only this thread adds */
-    *ret_peer = peer;
-    if (peer < peers->count)
+    if (name_again(peers, address, ret_peer))
         return ERR_OK;
-    if (peers->config.loop == NULL || peer == TRANSFER_PEERS_MAX)
+    if (peers->config.loop == NULL || !make_room(peers))
         return reason_set(reason, ERR_BUSY, "no more servers can be reached than %d",
                           TRANSFER_PEERS_MAX);
     TRY(rpc_channel_new(peers->config.loop, address, peers->config.identity, &channel, reason));
     thread_lock(&peers->mutex);
-    peers->channels[peers->count++] = channel;
+    *ret_peer = peers->numbers++;
+    peers->list[peers->count++] = (struct new_owner){.number = *ret_peer, .channel = channel};
     thread_unlock(&peers->mutex);
     return ERR_OK;
+}
+
+static struct new_owner *find_locked(struct transfer_peers *peers, uint32_t number)
+{
+    for (uint32_t i = 0; i < peers->count; i++)
+        if (peers->list[i].number == number)
+            return &peers->list[i];
+    return NULL;
+}
+
+/* Its channel, for a call that begins; NULL: the peer was dropped. */
+static struct rpc_channel *begin_call(struct transfer_peers *peers, uint32_t number)
+{
+    thread_lock(&peers->mutex);
+    struct new_owner *peer = find_locked(peers, number);
+    struct rpc_channel *channel = peer != NULL ? peer->channel : NULL;
+    if (peer != NULL)
+        peer->calls++;
+    thread_unlock(&peers->mutex);
+    return channel;
+}
+
+static void end_call(struct transfer_peers *peers, uint32_t number)
+{
+    thread_lock(&peers->mutex);
+    struct new_owner *peer = find_locked(peers, number);
+    check(peer != NULL && peer->calls > 0);
+    peer->calls--;
+    thread_unlock(&peers->mutex);
 }
 
 /* ---- sending ---- */
 
 static void answered(void *owner, enum err err, struct slice response, const struct reason *reason)
 {
-    (void)response, (void)reason;
+    (void)response;
     struct transfer_sent *sent = owner;
     sent->err = err;
+    sent->reason = *reason;
+    end_call(sent->peers, sent->to);
     sent->peers->config.sent(sent->peers->config.owner, sent);
 }
 
@@ -88,6 +161,27 @@ static enum err encode(const struct shard *shard, const struct transfer *header,
     return ERR_OK;
 }
 
+/* A server that cannot be reached is no reason to wait for it: the error says why. */
+static enum err begin_send(struct transfer_sent *sent, struct buf *take_request)
+{
+    const struct rpc_call_config config = {
+        .path = "/roost.v1.Shard/Transfer",
+        .timeout_ms = TRANSFER_MS,
+        .answered = answered,
+        .owner = sent,
+    };
+    struct rpc_channel *channel = begin_call(sent->peers, sent->to);
+    if (channel == NULL) {
+        buf_release(take_request);
+        return ERR_UNREACHABLE;
+    }
+    snprintf(sent->address, sizeof sent->address, "%s", rpc_channel_address(channel));
+    enum err err = rpc_call_start(channel, &config, take_request);
+    if (err != ERR_OK)
+        end_call(sent->peers, sent->to);
+    return err;
+}
+
 enum err transfer_send(struct transfer_peers *peers, uint32_t thread, const struct shard *shard,
                        const struct shard_effect *effect)
 {
@@ -99,20 +193,11 @@ enum err transfer_send(struct transfer_peers *peers, uint32_t thread, const stru
         free(sent);
         return err;
     }
-    *sent =
-        (struct transfer_sent){.peers = peers, .thread = thread, .header = effect->transfer.header};
-    thread_lock(&peers->mutex);
-    check(effect->transfer.to < peers->count); /* transfer_peer() named it */
-    struct rpc_channel *channel = peers->channels[effect->transfer.to];
-    thread_unlock(&peers->mutex);
-    const struct rpc_call_config config = {
-        .path = "/roost.v1.Shard/Transfer",
-        .timeout_ms = TRANSFER_MS,
-        .wait_for_server = true,
-        .answered = answered,
-        .owner = sent,
-    };
-    err = rpc_call_start(channel, &config, &request);
+    *sent = (struct transfer_sent){.peers = peers,
+                                   .thread = thread,
+                                   .to = effect->transfer.to,
+                                   .header = effect->transfer.header};
+    err = begin_send(sent, &request);
     if (err != ERR_OK)
         free(sent);
     return err;

@@ -22,8 +22,11 @@ struct transfer_peers;
 struct transfer_sent {
     struct transfer_peers *peers;
     uint32_t thread; /* whose shard sent it */
+    uint32_t to;     /* the peer … */
+    char address[WIRE_ADDRESS_BYTES];
     struct transfer header;
     enum err err;
+    struct reason reason;       /* of the error */
     struct transfer_sent *next; /* the thread's */
 };
 
@@ -49,7 +52,8 @@ enum err transfer_peers_new(const struct transfer_config *config,
                             struct transfer_peers **ret_peers) MUST_USE;
 /* Waits until calls under way are answered, with CANCELLED. NULL is fine. */
 void transfer_peers_free(struct transfer_peers *peers);
-/* The peer's number, for shard_leave.to. One thread at a time. */
+/* The peer's number, for shard_leave.to. Until TRANSFER_PEERS_MAX others have been named since, or a
+ * call is under way, it names this peer; later nobody. One thread at a time. */
 enum err transfer_peer(struct transfer_peers *peers, const char *address, uint32_t *ret_peer,
                        struct reason *reason) MUST_USE;
 

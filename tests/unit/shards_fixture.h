@@ -300,18 +300,24 @@ static inline struct server_command prepare_command(const struct shards_fixture 
                                                .ranges = &all}};
 }
 
+static inline struct server_command commit_command(const struct shards_fixture *world,
+                                                   uint64_t step, bool cut)
+{
+    return (struct server_command){.kind = SERVER_COMMIT,
+                                   .commit = {.generation = world->generation,
+                                              .term = TERM,
+                                              .step = step,
+                                              .apply = true,
+                                              .cut = cut,
+                                              .scale = 0.25f,
+                                              .lr = 0.5f,
+                                              .bias1 = 1,
+                                              .bias2 = 1}};
+}
+
 static inline void commit_step(struct shards_fixture *world, uint64_t step, bool cut)
 {
-    command(world, (struct server_command){.kind = SERVER_COMMIT,
-                                           .commit = {.generation = world->generation,
-                                                      .term = TERM,
-                                                      .step = step,
-                                                      .apply = true,
-                                                      .cut = cut,
-                                                      .scale = 0.25f,
-                                                      .lr = 0.5f,
-                                                      .bias1 = 1,
-                                                      .bias2 = 1}});
+    command(world, commit_command(world, step, cut));
 }
 
 /* ---- life ---- */
@@ -328,15 +334,16 @@ static inline void shards_failed(const struct logger *logger, const struct reaso
 static inline void shards_up(struct shards_fixture *world, uint32_t threads)
 {
     struct reason reason;
+    world->loop = loop_new(NULL);
     struct shards_config config = {.threads = threads,
                                    .boot = BOOT,
+                                   .loop = world->loop,
                                    .logger = &world->logger,
                                    .report = take_report,
                                    .owner = world,
                                    .failed = SHARDS_FAILED};
     assert_int_equal(shards_new(&config, &world->shards, &reason), ERR_OK);
     world->method = shards_exchange_method(world->shards);
-    world->loop = loop_new(NULL);
     world->server = server_new(world->loop, NULL, &world->method, 1);
     world->channel = channel_new(world->loop, rpc_server_port(world->server), NULL);
 }

@@ -4,6 +4,9 @@
 #include "common/files/checkpoint.h"
 #include "server/threads/shard_thread.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 /* All slots of a step, its commit, and the weights it makes. */
 static void train(struct shards_fixture *world, uint32_t threads, uint64_t step, bool cut)
 {
@@ -308,4 +311,70 @@ TEST_F(a_disk_that_refuses_fails_the_cut_only, shards, .threads = 2)
     pull_all(f, 0);
     tally_wait(&f->tally, WEIGHTS, answers(f, 2));
     assert_initial(f);
+}
+
+/* ---- a chunk that its new owner does not take ---- */
+
+enum { NOT_TAKEN = CLOSED + 2, TIMES = 4 };
+
+static enum err answer_of_new_owner;
+
+static void answer_chunk(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    (void)bytes;
+    struct shards_fixture *world = owner;
+    rpc_fail(request, answer_of_new_owner, "as the test wants it");
+    tally_add(&world->tally, NOT_TAKEN);
+}
+
+/* What the log has when chunk 0, which leaves, was sent TIMES times, and was answered with that each
+ * time. */
+static void move_in_vain(struct shards_fixture *world, enum err answer, char ret_log[static 4096],
+                         char ret_address[static 32])
+{
+    int ends[2];
+    const struct rpc_method method = {.path = "/roost.v1.Shard/Transfer",
+                                      .kind = RPC_UNARY,
+                                      .roles = TLS_ROLES_ALL,
+                                      .owner = world,
+                                      .requested = answer_chunk};
+    struct rpc_server *new_owner = server_new(world->loop, NULL, &method, 1);
+    snprintf(ret_address, 32, "127.0.0.1:%u", rpc_server_port(new_owner));
+    const struct server_move move = {.first = 0, .count = 1, .to = ret_address};
+    struct server_command commit = commit_command(world, 0, false);
+    commit.move_count = 1;
+    commit.moves = &move;
+    answer_of_new_owner = answer;
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    world->logger = (struct logger){.level = LOG_LEVEL_WARNING, .fd = ends[1]};
+    for (uint32_t slot = 0; slot < SLOTS; slot++)
+        push_all(world, 0, slot);
+    wait_report(world, SERVER_REDUCED, 1);
+    command(world, commit);
+    tally_wait(&world->tally, NOT_TAKEN, TIMES);
+    ssize_t bytes = read(ends[0], ret_log, 4095);
+    ret_log[bytes > 0 ? bytes : 0] = 0;
+    rpc_server_free(new_owner);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST_F(a_chunk_that_its_new_owner_refuses_is_named_once_a_minute, shards, .threads = 1,
+       .prepared = true)
+{
+    char log[4096], address[32], words[128];
+    move_in_vain(f, ERR_UNTRUSTED, log, address);
+    snprintf(words, sizeof words,
+             " warning chunk not sent  chunk=0 to=%s err=UNTRUSTED why=", address);
+    assert_non_null(strstr(log, words));
+    assert_non_null(strstr(log, "as the test wants it"));
+    assert_ptr_equal(strchr(log, '\n'), log + strlen(log) - 1);
+}
+
+TEST_F(a_new_owner_that_has_not_come_so_far_is_not_named_at_once, shards, .threads = 1,
+       .prepared = true)
+{
+    char log[4096], address[32];
+    move_in_vain(f, ERR_TOO_EARLY, log, address);
+    assert_string_equal(log, "");
 }

@@ -27,6 +27,8 @@ struct transfer_fixture {
     struct transfer_peers *peers;
     enum err take;   /* what `arrived` says … */
     enum err answer; /* … and then the new owner's shard */
+    bool holds;      /* it answers later: */
+    struct transfer_arrival *held;
     struct transfer arrived;
     float values[WEIGHTS * ARRAYS];
     struct transfer_sent sent;
@@ -40,8 +42,11 @@ static enum err chunk_arrived(void *owner, struct transfer_arrival *arrival)
     world->arrived = arrival->header;
     assert_int_equal(arrival->payload.bytes, sizeof world->values);
     memcpy(world->values, arrival->payload.data, sizeof world->values);
+    world->held = arrival;
+    bool holds = world->holds;
     tally_add(&world->tally, ARRIVED);
-    transfer_answer(arrival, world->answer);
+    if (!holds)
+        transfer_answer(arrival, world->answer);
     return ERR_OK;
 }
 
@@ -73,26 +78,36 @@ static void transfer_tear_down(struct transfer_fixture *world)
     tally_release(&world->tally);
 }
 
-static uint32_t peer_of(struct transfer_fixture *world)
+static uint32_t peer_at(struct transfer_fixture *world, unsigned port)
 {
     char address[32];
     uint32_t peer;
     struct reason reason = {{0}};
-    snprintf(address, sizeof address, "127.0.0.1:%u", rpc_server_port(world->server));
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
     if (transfer_peer(world->peers, address, &peer, &reason) != ERR_OK)
         fail_msg("%s", reason.text);
     return peer;
 }
 
+static uint32_t peer_of(struct transfer_fixture *world)
+{
+    return peer_at(world, rpc_server_port(world->server));
+}
+
 static const struct transfer chunk = {
     .generation = 3, .version = 8, .chunk = 41, .weights = WEIGHTS, .arrays = ARRAYS};
 
-static void send(struct transfer_fixture *world)
+static enum err begin_send(struct transfer_fixture *world, uint32_t peer)
 {
     const struct shard shard = {.first = 0.5f};
     const struct shard_effect effect = {.kind = SHARD_TRANSFER,
-                                        .transfer = {.to = peer_of(world), .header = chunk}};
-    assert_int_equal(transfer_send(world->peers, THREAD, &shard, &effect), ERR_OK);
+                                        .transfer = {.to = peer, .header = chunk}};
+    return transfer_send(world->peers, THREAD, &shard, &effect);
+}
+
+static void send(struct transfer_fixture *world)
+{
+    assert_int_equal(begin_send(world, peer_of(world)), ERR_OK);
     tally_wait(&world->tally, SENT, 1);
     assert_int_equal(world->sent.thread, THREAD);
     assert_int_equal(world->sent.header.chunk, chunk.chunk);
@@ -120,6 +135,18 @@ TEST_F(the_new_owners_error_is_the_senders, transfer)
     assert_int_equal(f->sent.err, ERR_TOO_EARLY);
 }
 
+TEST_F(why_a_chunk_was_not_taken_and_by_whom_is_the_senders, transfer)
+{
+    f->take = ERR_BUSY;
+    send(f);
+    assert_string_equal(f->sent.reason.text, err_text(ERR_BUSY));
+    assert_int_equal(begin_send(f, peer_at(f, 1)), ERR_OK); /* nobody listens there */
+    tally_wait(&f->tally, SENT, 2);
+    assert_int_equal(f->sent.err, ERR_UNREACHABLE);
+    assert_string_equal(f->sent.address, "127.0.0.1:1");
+    assert_non_null(strstr(f->sent.reason.text, "cannot connect to 127.0.0.1:1"));
+}
+
 TEST_F(a_chunk_that_no_thread_takes_is_answered_with_the_error, transfer)
 {
     f->take = ERR_BUSY;
@@ -135,6 +162,39 @@ TEST_F(an_address_is_one_peer_however_often_it_is_named, transfer)
     assert_int_equal(transfer_peer(f->peers, "127.0.0.1:1", &other, NULL), ERR_OK);
     assert_int_not_equal(other, first);
     assert_int_equal(peer_of(f), first);
+}
+
+enum { OTHER_PORTS = 100 }; /* the first of others, where nobody listens */
+
+/* As many others as there is room for. */
+static void name_others(struct transfer_fixture *world)
+{
+    for (unsigned i = 0; i < TRANSFER_PEERS_MAX; i++)
+        peer_at(world, OTHER_PORTS + i);
+}
+
+TEST_F(who_was_named_longest_ago_makes_room, transfer)
+{
+    uint32_t before = peer_of(f);
+    name_others(f);
+    uint32_t second = peer_at(f, OTHER_PORTS + 1);
+    assert_int_equal(begin_send(f, before), ERR_UNREACHABLE); /* to nobody else */
+    send(f);
+    assert_int_equal(f->sent.err, ERR_OK);
+    assert_int_equal(peer_at(f, OTHER_PORTS + 1), second);
+}
+
+TEST_F(a_call_under_way_is_not_cut_off_to_make_room, transfer)
+{
+    f->holds = true;
+    uint32_t peer = peer_of(f);
+    assert_int_equal(begin_send(f, peer), ERR_OK);
+    tally_wait(&f->tally, ARRIVED, 1);
+    name_others(f);
+    assert_int_equal(peer_of(f), peer);
+    transfer_answer(f->held, ERR_OK);
+    tally_wait(&f->tally, SENT, 1);
+    assert_int_equal(f->sent.err, ERR_OK);
 }
 
 TEST(without_a_loop_no_server_can_be_reached)
