@@ -266,6 +266,12 @@ void agent_places(struct agent *agent, uint64_t now_ms, const struct places *pla
         drop_ticket(agent, ticket);
 }
 
+void agent_lease_failed(struct agent *agent, uint64_t now_ms, enum err err)
+{
+    (void)now_ms;
+    agent_stop(agent, err);
+}
+
 /* A member that was replaced meanwhile is waited for no more. */
 bool agent_waits_for(struct agent *agent, uint64_t attempt, uint64_t member)
 {

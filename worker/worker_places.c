@@ -66,15 +66,19 @@ static enum err take_lease(struct worker *worker, const struct agent_effect *eff
     if (worker->peers == NULL)
         return reason_set(&worker->failure, ERR_INVALID,
                           "a place was granted to a worker that nobody can ask");
-    return peers_lease(peers_lane(worker->peers, effect->lane), worker->member, &effect->ticket,
-                       &effect->place, &effect->places);
+    enum err err = peers_lease(peers_lane(worker->peers, effect->lane), worker->member,
+                               &effect->ticket, &effect->place, &effect->places);
+    return err == ERR_OK
+               ? ERR_OK
+               : reason_set(&worker->failure, err, "cannot keep a lease: %s", err_text(err));
 }
 
 void worker_places_carry_out(struct worker *worker, const struct agent_effect *effect)
 {
     if (effect->kind == AGENT_LEASE) {
-        worker->stop = take_lease(worker, effect);
-        worker->stopped = worker->stop != ERR_OK;
+        enum err err = take_lease(worker, effect);
+        if (err != ERR_OK)
+            agent_lease_failed(worker->agent, worker_now_ms(), err);
     } else if (worker->peers == NULL) {
         return;
     } else if (effect->kind == AGENT_GENERATION) {

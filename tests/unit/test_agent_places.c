@@ -576,6 +576,30 @@ TEST_F(s9_with_one_lane_a_lease_waits_for_the_older_one, agent, TWO_LEASES(1, 1)
     assert_int_equal(seen(f, AGENT_COMPUTE, 0)->ticket.step, 2);
 }
 
+/* The first lane waits for weights or values that nobody will bring any more. */
+TEST_F(a_lease_that_fails_ends_what_the_other_lane_computes, agent, TWO_LEASES(2, 2))
+{
+    struct lease first, second;
+    struct agent_effect effect;
+    grant_step(f, start(f).sequence, &first, 1, 0);
+    uint64_t sequence = seen(f, AGENT_ACQUIRE, 0)->acquire.sequence;
+    placed(f);
+    lease_make(&second, f, 0, ATTEMPT + 2);
+    second.reply.ticket.step = 2;
+    second.kept[0] = ATTEMPT + 1;
+    second.reply.lease_count = 1;
+    agent_acquired(f->agent, f->now_ms, sequence, ERR_OK, &second.reply);
+    do
+        assert_true(agent_next(f->agent, f->now_ms, &effect));
+    while (effect.kind != AGENT_LEASE);
+    agent_lease_failed(f->agent, f->now_ms, ERR_NOMEM);
+    look(f);
+    assert_int_equal(seen(f, AGENT_CANCEL, 0)->lane, 0);
+    assert_int_equal(count(f, AGENT_COMPUTE) + count(f, AGENT_STOP), 0);
+    computed(f, ERR_CANCELLED);
+    assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_NOMEM);
+}
+
 /* Else each of two members could wait for a lease that the other one has no lane for. */
 TEST_F(s9_an_older_lease_takes_the_lane_of_a_younger_one, agent, TWO_LEASES(1, 1))
 {

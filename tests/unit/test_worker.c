@@ -2,9 +2,11 @@
  * All the rest of the loop is run by the simulator (tests/sim/sim_worker.c). */
 #include "worker/worker.h"
 
+#include "tests/unit/agent_fixture.h"
 #include "tests/unit/rpc_fixture.h"
 #include "worker/notice_watch.h"
 #include "worker/worker_calls.h"
+#include "worker/worker_places.h"
 
 enum { DESCRIBED, COMPLETED };
 
@@ -151,4 +153,17 @@ TEST(a_complete_that_a_busy_coordinator_refuses_is_said_again)
     drop_events(&worker); /* the third answer may have been cut off */
     inbox_free(worker.inbox);
     coordinator_down(&world);
+}
+
+/* The worker must not stop before the agent does: another lane may compute, and nobody would cancel
+ * it. */
+TEST_F(a_lease_that_is_not_taken_stops_the_agent, agent)
+{
+    struct worker worker = {.agent = f->agent};
+    const struct agent_effect lease = {.kind = AGENT_LEASE};
+    start(f);
+    worker_places_carry_out(&worker, &lease); /* nobody can ask this worker */
+    assert_false(worker.stopped);
+    look(f);
+    assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_INVALID);
 }
