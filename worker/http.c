@@ -107,6 +107,9 @@ static enum err transfer(struct http *http, const struct http_question *question
     if (message == NULL)
         return reason_set(reason, ERR_IO, "libcurl has no result");
     CURLcode code = message->data.result;
+    if (code == CURLE_WRITE_ERROR)
+        return reason_set(reason, err_of(code), "%s: the answer is longer than %d bytes",
+                          question->url, HTTP_BYTES_MAX);
     return code == CURLE_OK ? ERR_OK
                             : reason_set(reason, err_of(code), "%s: %s", question->url,
                                          curl_easy_strerror(code));

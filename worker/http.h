@@ -6,7 +6,7 @@
 
 #include "common/buf.h"
 
-enum { HTTP_BYTES_MAX = 64 * 1024 };
+enum { HTTP_BYTES_MAX = 1 << 20 };
 
 struct http; /* opaque */
 

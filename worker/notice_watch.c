@@ -14,7 +14,8 @@ enum {
     URL_BYTES = 512,
     WORD_BYTES = 256,
     STATUS_OK = 200,
-    STATUS_UNAUTHORIZED = 401
+    STATUS_UNAUTHORIZED = 401,
+    STATUS_NOT_FOUND = 404
 };
 
 struct notice_watch {
@@ -30,6 +31,8 @@ struct notice_watch {
     char machine[WORD_BYTES];
     struct buf body;
     bool warned;
+    bool heard;        /* all questions were answered the last time … */
+    struct reason why; /* … or not */
 };
 
 /* ---- questions ---- */
@@ -40,14 +43,14 @@ static enum err ask(struct notice_watch *watch, const char *method, const char *
     char url[URL_BYTES];
     struct http_question question = {method, url, header, timeout_ms};
     snprintf(url, sizeof url, "%s%s", watch->config.endpoint, path);
-    return http_ask(watch->http, &question, ret_status, &watch->body, NULL);
+    return http_ask(watch->http, &question, ret_status, &watch->body, &watch->why);
 }
 
-static bool get(struct notice_watch *watch, const char *path, uint32_t timeout_ms,
-                unsigned *ret_status)
+static enum err get(struct notice_watch *watch, const char *path, uint32_t timeout_ms,
+                    unsigned *ret_status)
 {
     const char *header = watch->header[0] != 0 ? watch->header : NULL;
-    return ask(watch, "GET", path, header, timeout_ms, ret_status) == ERR_OK;
+    return ask(watch, "GET", path, header, timeout_ms, ret_status);
 }
 
 /* What each question is to carry. */
@@ -73,7 +76,8 @@ static bool is_here(struct notice_watch *watch, enum notice_cloud cloud)
     unsigned status;
     watch->cloud = notice_questions(cloud);
     return take_header(watch, PROBE_MS) &&
-           get(watch, watch->cloud->probe_path, PROBE_MS, &status) && status == STATUS_OK &&
+           get(watch, watch->cloud->probe_path, PROBE_MS, &status) == ERR_OK &&
+           status == STATUS_OK &&
            (!watch->cloud->probe_is_name ||
             notice_word(buf_slice(&watch->body), watch->machine, sizeof watch->machine));
 }
@@ -93,17 +97,40 @@ static bool wait_a_while(struct notice_watch *watch)
     return !stopping;
 }
 
+/* Not answered: asked again soon. */
+static enum err ask_one(struct notice_watch *watch, const char *path, unsigned *ret_status)
+{
+    TRY(get(watch, path, ASK_MS, ret_status));
+    if (*ret_status == STATUS_OK || *ret_status == STATUS_NOT_FOUND ||
+        (*ret_status == STATUS_UNAUTHORIZED && take_header(watch, ASK_MS)))
+        return ERR_OK;
+    return reason_set(&watch->why, ERR_UNREACHABLE, "%s%s: status %u", watch->config.endpoint, path,
+                      *ret_status);
+}
+
+/* All were asked; `err` is that of one that was not answered. */
+static void note_heard(struct notice_watch *watch, enum err err)
+{
+    if (err == ERR_CANCELLED)
+        return;
+    if (err != ERR_OK && watch->heard)
+        log_warning(watch->config.logger, "notices are not heard", log_text("err", err_name(err)),
+                    log_text("why", reason_text(err, &watch->why)), log_text("next", "ask again"));
+    watch->heard = err == ERR_OK;
+}
+
 /* True: the machine goes. */
 static bool ask_all(struct notice_watch *watch)
 {
     const struct notice_questions *cloud = watch->cloud;
     char text[NOTICE_TEXT_BYTES];
+    enum err failed = ERR_OK;
+    watch->why = (struct reason){{0}};
     for (uint32_t i = 0; i < cloud->count; i++) {
         unsigned status;
-        if (!get(watch, cloud->questions[i].path, ASK_MS, &status))
-            continue; /* asked again soon */
-        if (status == STATUS_UNAUTHORIZED) {
-            ignore(take_header(watch, ASK_MS) ? ERR_OK : ERR_DENIED); /* asked again soon */
+        enum err err = ask_one(watch, cloud->questions[i].path, &status);
+        if (err != ERR_OK) {
+            failed = err;
             continue;
         }
         enum notice_verdict verdict =
@@ -114,6 +141,7 @@ static bool ask_all(struct notice_watch *watch)
         if (verdict == NOTICE_LEAVE)
             return true;
     }
+    note_heard(watch, failed);
     return false;
 }
 

@@ -2,10 +2,12 @@
  *
  * Thread `notice`: asks each cloud once whether it is there; when none is, the thread ends. Then it
  * asks that cloud again and again, until an answer means that the machine goes, or until it is
- * stopped. Nothing else waits for it. */
+ * stopped. When the answers stop, it logs that once, until they come again. Nothing else waits for
+ * it. */
 #ifndef ROOST_WORKER_NOTICE_WATCH_H
 #define ROOST_WORKER_NOTICE_WATCH_H
 
+#include "common/log.h"
 #include "worker/notice.h"
 
 struct notice_watch; /* opaque */
@@ -14,6 +16,7 @@ struct notice_watch_config {
     int cloud;            /* enum notice_cloud; -1: whichever answers */
     const char *endpoint; /* "http://169.254.169.254" */
     uint32_t every_ms;
+    const struct logger *logger;
     /* Called on the thread: NOTHING with the name of the cloud that was found; then each notice. */
     void (*said)(void *owner, enum notice_verdict verdict, const char *text);
     void *owner;

@@ -5,7 +5,7 @@ import threading
 
 class Metadata:
     """`answers` maps a path (without its query) to what it answers; a path that is not there is 404.
-    `asked` has every question: method, path, status."""
+    `asked` has every question: method, path, status. While it is `broken` it answers 503."""
 
     def __init__(self, cloud):
         self.cloud = cloud
@@ -17,6 +17,7 @@ class Metadata:
                       "/metadata/scheduledevents": '{"DocumentIncarnation": 1, "Events": []}'},
         }.get(cloud, {})
         self.token = "first=="
+        self.broken = False
         self.asked = []
         service = self
 
@@ -33,11 +34,14 @@ class Metadata:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None  # who asks hangs up on an answer that is too long
         self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
 
     def judge(self, request, path, query):
         """Status and body, as strict as the cloud is."""
+        if self.broken:
+            return 503, ""
         if self.cloud == "aws" and path == "/latest/api/token":
             ttl = request.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
             return (200, self.token) if request.command == "PUT" and ttl.isdigit() else (400, "")
