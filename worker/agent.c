@@ -266,9 +266,8 @@ void agent_places(struct agent *agent, uint64_t now_ms, const struct places *pla
         drop_ticket(agent, ticket);
 }
 
-void agent_lease_failed(struct agent *agent, uint64_t now_ms, enum err err)
+void agent_lease_failed(struct agent *agent, enum err err)
 {
-    (void)now_ms;
     agent_stop(agent, err);
 }
 

@@ -90,7 +90,7 @@ void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
 /* A notice about the places of a lease; without peers the lease is over. */
 void agent_places(struct agent *agent, uint64_t now_ms, const struct places *places);
 /* The loop cannot keep the lease that AGENT_LEASE named: the agent ends, with that error. */
-void agent_lease_failed(struct agent *agent, uint64_t now_ms, enum err err);
+void agent_lease_failed(struct agent *agent, enum err err);
 /* S7: whether a ticket of that lease is computed, and that member computes at another place of it: else
  * the coordinator need not hear that it does not answer. */
 bool agent_waits_for(struct agent *agent, uint64_t attempt, uint64_t member);

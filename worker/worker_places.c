@@ -78,7 +78,7 @@ void worker_places_carry_out(struct worker *worker, const struct agent_effect *e
     if (effect->kind == AGENT_LEASE) {
         enum err err = take_lease(worker, effect);
         if (err != ERR_OK)
-            agent_lease_failed(worker->agent, worker_now_ms(), err);
+            agent_lease_failed(worker->agent, err);
     } else if (worker->peers == NULL) {
         return;
     } else if (effect->kind == AGENT_GENERATION) {

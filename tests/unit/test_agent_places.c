@@ -592,7 +592,7 @@ TEST_F(a_lease_that_fails_ends_what_the_other_lane_computes, agent, TWO_LEASES(2
     do
         assert_true(agent_next(f->agent, f->now_ms, &effect));
     while (effect.kind != AGENT_LEASE);
-    agent_lease_failed(f->agent, f->now_ms, ERR_NOMEM);
+    agent_lease_failed(f->agent, ERR_NOMEM);
     look(f);
     assert_int_equal(seen(f, AGENT_CANCEL, 0)->lane, 0);
     assert_int_equal(count(f, AGENT_COMPUTE) + count(f, AGENT_STOP), 0);
