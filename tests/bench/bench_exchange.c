@@ -5,11 +5,12 @@
  * One worker, one server, each a fresh process, 64 MiB of chunks (an mlp of 4096 x 4096 and what
  * belongs to it). A pass pushes one slot of every chunk, or pulls every chunk once. Slots are added
  * up in tree order: of two, one is copied from the received slices and one added, and every second
- * makes a pair of sums; the limit does the same. Each message's gradients are copied into a
- * payload, as a worker's encoding does. Weights are sent from the published copies and copied into
- * the worker's array; through shared memory they stay where they are, as in a worker on a CPU, and
- * are read once. The limit copies. THREADS: polling threads of each process; 0: one per core. CASE:
- * only that one, e.g. "push tls". Nothing is applied in the timed part. */
+ * makes a pair of sums; the limit does the same. Gradients are sent from where they lie, as those of
+ * a worker on a CPU are. Weights are sent from the published copies and copied into the worker's
+ * array; through shared memory they stay where they are, as in such a worker, and are read once. The
+ * limit copies. The server has a shard thread for each core. THREADS: polling threads of each
+ * process; 0: one per core. CASE: only that one, e.g. "push tls". Nothing is applied in the timed
+ * part. */
 #include "common/arena.h"
 #include "common/digest.h"
 #include "common/model/model.h"
@@ -55,6 +56,7 @@ struct serving {
     struct thread_mutex lock; /* guards `ready` */
     struct thread_cond changed;
     bool ready;
+    uint32_t threads, reduced; /* shard threads; those that have reduced the step */
 };
 
 static void on_failed(const struct logger *logger, const struct reason *reason)
@@ -62,6 +64,17 @@ static void on_failed(const struct logger *logger, const struct reason *reason)
     (void)logger;
     fprintf(stderr, "%s\n", reason->text);
     abort();
+}
+
+/* Whether the step is reduced by all of them. */
+static bool all_reduced(struct serving *serving)
+{
+    thread_lock(&serving->lock);
+    bool all = ++serving->reduced == serving->threads;
+    if (all)
+        serving->reduced = 0;
+    thread_unlock(&serving->lock);
+    return all;
 }
 
 /* The coordinator's part: every step is applied as soon as it is reduced. */
@@ -73,7 +86,7 @@ static void on_report(void *owner, const struct server_report *report)
         serving->ready = true;
         thread_wake_all(&serving->changed);
         thread_unlock(&serving->lock);
-    } else if (report->kind == SERVER_REDUCED) {
+    } else if (report->kind == SERVER_REDUCED && all_reduced(serving)) {
         struct server_command commit = {.kind = SERVER_COMMIT,
                                         .term = TERM,
                                         .key = {KEY},
@@ -125,7 +138,8 @@ static unsigned serve(const void *context)
     thread_mutex_init(&serving.lock);
     thread_cond_init(&serving.changed);
     struct rpc_loop *loop = rounds_loop(about);
-    struct shards_config config = {.threads = thread_core_count(),
+    serving.threads = thread_core_count(); /* as a daemon has by default */
+    struct shards_config config = {.threads = serving.threads,
                                    .boot = BOOT,
                                    .loop = loop,
                                    .logger = &silent,
@@ -149,9 +163,8 @@ static unsigned serve(const void *context)
 
 /* ---- the worker ---- */
 
-/* Chunks that travel together: [first, first + count), at `offset` of the tensor. */
-struct group {
-    uint32_t first, count;
+/* Where a chunk lies in the tensor. */
+struct chunk_place {
     size_t offset, bytes;
 };
 
@@ -159,10 +172,10 @@ struct worker {
     const struct rounds_case *about;
     uint64_t member;
     struct model model;
-    struct counted *tensor; /* all chunks, one after another */
-    struct group *groups;
-    struct rpc_message **kept; /* (groups) whose weights are used where they lie; may be NULL */
-    uint32_t group_count;
+    struct counted *tensor;     /* all chunks, one after another */
+    struct chunk_place *places; /* of the chunks */
+    struct rpc_message *
+        *kept;     /* of the chunks, whose weights are used where they lie; may be NULL */
     uint64_t seen; /* of all that was read there */
     struct rpc_stream *stream;
     struct thread_mutex
@@ -174,30 +187,24 @@ struct worker {
     bool waiting;
 };
 
-static void groups_make(struct worker *worker)
+static void tensor_make(struct worker *worker)
 {
-    worker->groups = calloc(worker->model.chunks_count, sizeof *worker->groups);
-    worker->kept = calloc(worker->model.chunks_count, sizeof *worker->kept);
-    check(worker->groups != NULL && worker->kept != NULL);
-    struct group group = {0};
+    uint32_t count = worker->model.chunks_count;
+    worker->places = calloc(count, sizeof *worker->places);
+    worker->kept = calloc(count, sizeof *worker->kept);
+    check(worker->places != NULL && worker->kept != NULL);
     size_t offset = 0;
-    for (uint32_t c = 0; c < worker->model.chunks_count; c++) {
-        size_t bytes = worker->model.chunks[c].weights * sizeof(float);
-        if (group.bytes + bytes > WIRE_PAYLOAD_BYTES_MAX) {
-            worker->groups[worker->group_count++] = group;
-            group = (struct group){.first = c, .offset = offset};
-        }
-        group.count++;
-        group.bytes += bytes;
-        offset += bytes;
+    for (uint32_t c = 0; c < count; c++) {
+        worker->places[c] =
+            (struct chunk_place){offset, worker->model.chunks[c].weights * sizeof(float)};
+        offset += worker->places[c].bytes;
     }
-    worker->groups[worker->group_count++] = group;
     worker->tensor = shared_pool_counted(rpc_stream_pool(worker->stream), offset);
     check(worker->tensor != NULL);
     float *values = (float *)(void *)worker->tensor->data;
     for (size_t i = 0; i < offset / sizeof *values; i++)
         values[i] = (float)(i % 1000) / 1024;
-    const struct model_chunk *loss = &worker->model.chunks[worker->model.chunks_count - 1];
+    const struct model_chunk *loss = &worker->model.chunks[count - 1];
     values[offset / sizeof *values - loss->weights + MODEL_LOSS_COUNT] = 1; /* slot_samples */
 }
 
@@ -212,19 +219,16 @@ static void send_message(struct worker *worker, const struct to_shard *message,
 
 static void send_push(struct worker *worker, uint64_t id)
 {
-    const struct group *group = &worker->groups[id % worker->group_count];
-    struct push_entry entries[WIRE_ENTRIES_MAX];
-    for (uint32_t i = 0; i < group->count; i++) {
-        uint32_t bytes = (uint32_t)(worker->model.chunks[group->first + i].weights * sizeof(float));
-        entries[i] = (struct push_entry){group->first + i, 0, bytes, 1};
-    }
-    uint32_t slot = (uint32_t)(id / worker->group_count % worker->about->passes);
+    uint32_t count = worker->model.chunks_count;
+    uint32_t chunk = (uint32_t)(id % count), slot = (uint32_t)(id / count % worker->about->passes);
+    const struct chunk_place *place = &worker->places[chunk];
+    struct push_entry entry = {chunk, 0, (uint32_t)place->bytes, 1};
     struct ticket ticket = {.kind = TICKET_TRAIN,
                             .generation = GENERATION,
                             .step = worker->step,
                             .node = {0, slot},
                             .member = worker->member,
-                            .chunks = {.count = worker->model.chunks_count},
+                            .chunks = {.count = count},
                             .parts = {.count = 1}};
     ticket.grant = proof_ticket(&worker->key, RUN, &ticket);
     struct to_shard message = {.kind = TO_SHARD_PUSH,
@@ -232,26 +236,23 @@ static void send_push(struct worker *worker, uint64_t id)
                                         .generation = GENERATION,
                                         .step = worker->step,
                                         .node = {0, slot},
-                                        .entry_count = group->count,
-                                        .entries = entries,
+                                        .entry_count = 1,
+                                        .entries = &entry,
                                         .ticket_count = 1,
                                         .tickets = &ticket},
-                               .payload_bytes = group->bytes};
-    struct rpc_part part = {worker->tensor, group->offset, group->bytes};
+                               .payload_bytes = place->bytes};
+    struct rpc_part part = {worker->tensor, place->offset, place->bytes};
     send_message(worker, &message, &part);
 }
 
-static void send_pull(struct worker *worker, uint64_t id, uint64_t version, struct group group)
+static void send_pull(struct worker *worker, uint64_t id, uint64_t version, uint32_t chunk)
 {
-    uint32_t chunks[WIRE_ENTRIES_MAX];
-    for (uint32_t i = 0; i < group.count; i++)
-        chunks[i] = group.first + i;
     struct to_shard message = {.kind = TO_SHARD_PULL,
                                .pull = {.id = id,
                                         .generation = GENERATION,
                                         .version = version,
-                                        .chunk_count = group.count,
-                                        .chunks = chunks}};
+                                        .chunk_count = 1,
+                                        .chunks = &chunk}};
     send_message(worker, &message, NULL);
 }
 
@@ -262,17 +263,17 @@ static void send_more_locked(struct worker *worker)
         if (worker->about->direction == LIMIT_PUSH)
             send_push(worker, id);
         else
-            send_pull(worker, id, 0, worker->groups[id % worker->group_count]);
+            send_pull(worker, id, 0, (uint32_t)(id % worker->model.chunks_count));
     }
 }
 
 static void take_weights(struct worker *worker, const struct from_shard *message,
                          struct rpc_message *bytes)
 {
-    uint32_t number = (uint32_t)(message->weights.id % worker->group_count);
-    const struct group *group = &worker->groups[number];
-    check(message->payload_bytes == group->bytes);
-    struct limit_sink sink = {.copy = worker->tensor->data + group->offset};
+    uint32_t chunk = (uint32_t)(message->weights.id % worker->model.chunks_count);
+    const struct chunk_place *place = &worker->places[chunk];
+    check(message->payload_bytes == place->bytes);
+    struct limit_sink sink = {.copy = worker->tensor->data + place->offset};
     size_t skip = message->payload_offset;
     for (uint32_t i = 0; i < bytes->slice_count; i++) {
         struct slice slice = bytes->slices[i];
@@ -284,8 +285,8 @@ static void take_weights(struct worker *worker, const struct from_shard *message
         else
             limit_sink_take(&sink, slice.data, slice.bytes);
     }
-    rpc_message_unref(worker->kept[number]);
-    worker->kept[number] = bytes->lent ? rpc_message_ref(bytes) : NULL;
+    rpc_message_unref(worker->kept[chunk]);
+    worker->kept[chunk] = bytes->lent ? rpc_message_ref(bytes) : NULL;
 }
 
 static void one_done(struct worker *worker)
@@ -342,24 +343,24 @@ static void move(struct worker *worker)
 {
     thread_lock(&worker->lock);
     worker->waiting = true;
-    worker->end = worker->sent + (uint64_t)worker->about->passes * worker->group_count;
+    worker->end = worker->sent + (uint64_t)worker->about->passes * worker->model.chunks_count;
     send_more_locked(worker);
     wait_over_locked(worker);
     thread_unlock(&worker->lock);
 }
 
-/* After a step was pushed: until it is applied, the last chunk too. */
+/* After a step was pushed: until every thread has applied it, the last chunk too. */
 static void wait_applied(struct worker *worker)
 {
+    uint32_t threads = thread_core_count();
     thread_lock(&worker->lock);
     worker->waiting = true;
-    worker->sent++;
-    worker->end = worker->sent;
-    struct group last = {.first = worker->model.chunks_count - 1, .count = 1};
-    send_pull(worker, worker->sent, worker->step + 1, last);
+    worker->end = worker->sent + threads;
+    for (uint32_t i = 1; i <= threads; i++)
+        send_pull(worker, worker->sent++, worker->step + 1, worker->model.chunks_count - i);
     wait_over_locked(worker);
     /* Numbers go on at a pass's beginning. */
-    uint64_t pass = (uint64_t)worker->group_count * worker->about->passes;
+    uint64_t pass = (uint64_t)worker->model.chunks_count * worker->about->passes;
     worker->sent = worker->done = worker->end = (worker->sent + pass - 1) / pass * pass;
     worker->step++;
     thread_unlock(&worker->lock);
@@ -391,7 +392,7 @@ static void measure(const void *context, const struct pair_link *link, struct pa
         fprintf(stderr, "%s\n", reason.text);
     check(rpc_stream_open(channel, "/roost.v1.Shard/Exchange", &events, &worker, &worker.stream) ==
           ERR_OK);
-    groups_make(&worker);
+    tensor_make(&worker);
     check(digest_mac_init(&worker.key) == ERR_OK);
     digest_mac_set_key(&worker.key, (const uint8_t[DIGEST_KEY_BYTES]){KEY}); /* the commands' */
     worker.member = proof_member_number(TERM, 1);
