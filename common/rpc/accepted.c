@@ -18,7 +18,13 @@
 
 enum { CONNECTIONS_MAX = 65536, HALF_OPEN_MAX = 1024 /* 22 KiB of memory each */ };
 enum { MESSAGE_PREFIX_BYTES = 5 /* what gRPC has before each message */ };
-#define RESETS_NS 10000000000u
+#define RECENT_NS 10000000000u
+
+/* How often something has happened within RECENT_NS. */
+struct recent {
+    uint64_t since_ns;
+    uint32_t count;
+};
 
 struct accepted_table {
     struct accepted_limits limits;
@@ -52,8 +58,8 @@ struct accepted {
     uint64_t begun;       /* those that the library has shown; the table's lock, as the next two */
     uint64_t known_bytes; /* `brought_bytes` when it had shown all, last before the newest frames */
     struct ring calls;    /* open, in the order in which they began */
-    uint64_t resets_since_ns; /* of the connection's polling thread */
-    uint32_t resets;
+    struct recent resets; /* of the connection's polling thread */
+    struct recent rekeys; /* as `frames` */
 };
 
 struct accepted_call {
@@ -175,6 +181,14 @@ static void close_one(struct accepted *accepted)
     thread_lock(&accepted->table->lock);
     close_locked(accepted);
     thread_unlock(&accepted->table->lock);
+}
+
+/* Once more: whether that is too often. */
+static bool is_too_often(struct recent *recent, uint32_t count_max, uint64_t now_ns)
+{
+    if (now_ns - recent->since_ns > RECENT_NS)
+        *recent = (struct recent){.since_ns = now_ns};
+    return ++recent->count > count_max;
 }
 
 static long long own_bytes(struct accepted *accepted)
@@ -388,6 +402,7 @@ void accepted_gone(struct accepted *take_accepted)
     table->ended++;
     thread_unlock(&table->lock);
     take_off_dropped(take_accepted, LLONG_MAX);
+    atomic_fetch_add(&table->dropped_bytes, take_accepted->frames.headers_bytes_sum);
     set_open_bytes(take_accepted, 0);
     accepted_unref(take_accepted);
 }
@@ -436,6 +451,19 @@ static void begin_streams(struct accepted *accepted, uint32_t count)
     thread_unlock(&accepted->table->lock);
 }
 
+bool accepted_rekeyed(struct accepted *accepted, uint64_t now_ns)
+{
+    bool stays = !is_too_often(&accepted->rekeys, accepted->table->limits.rekeys_max, now_ns);
+    if (!stays)
+        close_one(accepted);
+    return stays;
+}
+
+void accepted_answered(struct accepted *accepted)
+{
+    accepted->frames.answered = true;
+}
+
 void accepted_brought(struct accepted *accepted, struct slice plain)
 {
     struct frames_brought brought = {0};
@@ -445,6 +473,8 @@ void accepted_brought(struct accepted *accepted, struct slice plain)
     if (open_calls(accepted) > 0)
         count_call_bytes(accepted, brought.call_bytes);
     set_open_bytes(accepted, accepted->frames.open_bytes);
+    if (accepted->frames.headers_bytes_most > accepted->table->limits.headers_bytes_max)
+        close_one(accepted);
     judge(accepted);
 }
 
@@ -539,11 +569,7 @@ void accepted_reset(struct accepted_call *call, uint64_t now_ns)
     if (call == NULL)
         return;
     struct accepted *accepted = call->accepted;
-    if (now_ns - accepted->resets_since_ns > RESETS_NS) {
-        accepted->resets_since_ns = now_ns;
-        accepted->resets = 0;
-    }
-    if (++accepted->resets > accepted->table->limits.resets_max)
+    if (is_too_often(&accepted->resets, accepted->table->limits.resets_max, now_ns))
         close_one(accepted);
 }
 

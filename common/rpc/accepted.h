@@ -18,7 +18,13 @@
  *   one is under way; where one call stays open, what others left stays, too;
  * - nothing while no call is open: the library drops what comes then.
  * Each role has a most of that, and all connections together; the connection that has most of it
- * goes first. Headers that are whole are not counted: calls are.
+ * goes first.
+ *
+ * Headers that are whole do not count there: calls are counted. One call's have so many bytes at
+ * most, since the library reads a long one again with each frame that brings more of it, and its own
+ * limit on what they mean holds only once the peer has acknowledged the settings (RFC 9113 6.5.3).
+ * Until then all headers of a connection together have as many bytes: each may name an entry of the
+ * peer's table (RFC 7541 6.1), and so mean much more than itself.
  *
  * A connection goes by a reset through a duplicate of its file; its owner, the transport, sees the
  * end and closes its own. Any thread. */
@@ -44,7 +50,9 @@ struct accepted_limits {
     uint64_t role_bytes_max[TLS_ROLE_COUNT]; /* unfinished, of one connection */
     uint32_t
         calls_max; /* of one connection, open or about to be; a peer may be late to know less */
-    uint32_t resets_max; /* calls that one connection gives up within 10 s */
+    uint32_t resets_max;        /* calls that one connection gives up within 10 s */
+    uint32_t rekeys_max;        /* how often it renews its keys meanwhile */
+    uint32_t headers_bytes_max; /* of one call; of all, until the settings are acknowledged */
 };
 
 /* So many connections as a process may have that may open `file_max` files for them, two for each,
@@ -75,8 +83,13 @@ void accepted_expire(struct accepted_table *table, int64_t now_s);
 void accepted_proved(struct accepted *accepted, const struct tls_peer *peer);
 /* A record of so many bytes is about to come. */
 void accepted_received(struct accepted *accepted, size_t bytes);
+/* One thread at a time calls these three. The peer renews its keys (RFC 8446 4.6.3). False: it has
+ * done so too often, and nothing more is to be read of it. */
+bool accepted_rekeyed(struct accepted *accepted, uint64_t now_ns);
+/* The library has sent something: what comes now may acknowledge its settings. */
+void accepted_answered(struct accepted *accepted);
 /* What the peer sent since it proved its certificate, decrypted and in order, before the library has
- * it. One thread at a time. */
+ * it. */
 void accepted_brought(struct accepted *accepted, struct slice plain);
 void accepted_gone(struct accepted *take_accepted);
 
@@ -96,9 +109,10 @@ void accepted_reset(struct accepted_call *call, uint64_t now_ns);
 struct accepted_counts {
     uint32_t connections, half_open;
     uint64_t unfinished_bytes;
-    uint64_t dropped_bytes; /* since the start: what was never delivered, nor is kept */
-    uint64_t ended;         /* connections, since the start */
-    uint64_t closed;        /* those of them that a limit closed */
+    /* Since the start: what was never delivered, nor is kept, and headers of what has ended. */
+    uint64_t dropped_bytes;
+    uint64_t ended;  /* connections, since the start */
+    uint64_t closed; /* those of them that a limit closed */
 };
 struct accepted_counts accepted_count(struct accepted_table *table);
 

@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum { PREFACE_BYTES = 24 };
-enum { FRAME_DATA = 0, FRAME_HEADERS = 1, FRAME_CONTINUATION = 9, FLAG_END_HEADERS = 4 };
+enum { FRAME_DATA = 0, FRAME_HEADERS = 1, FRAME_SETTINGS = 4, FRAME_CONTINUATION = 9 };
+enum { FLAG_ACK = 1, FLAG_END_HEADERS = 4 };
 
 static size_t at_most(size_t bytes, size_t bytes_max)
 {
@@ -20,10 +21,25 @@ static uint32_t number_at(const uint8_t *bytes, unsigned count)
     return number;
 }
 
+static bool has_headers(const struct frames *frames)
+{
+    return frames->header[3] == FRAME_HEADERS || frames->header[3] == FRAME_CONTINUATION;
+}
+
+static void count_headers(struct frames *frames, uint32_t bytes)
+{
+    frames->headers_bytes += bytes;
+    frames->headers_bytes_sum += bytes;
+    if (frames->headers_bytes > frames->headers_bytes_most)
+        frames->headers_bytes_most = frames->headers_bytes;
+}
+
 static void begin_frame(struct frames *frames, struct frames_brought *brought)
 {
     uint32_t stream = number_at(frames->header + 5, 4) & INT32_MAX;
     frames->payload_bytes = number_at(frames->header, 3);
+    if (has_headers(frames))
+        count_headers(frames, FRAMES_HEADER_BYTES);
     /* The library ignores even numbers and those that do not rise. */
     if (frames->header[3] != FRAME_HEADERS || stream % 2 == 0 || stream <= frames->stream_max)
         return;
@@ -34,9 +50,13 @@ static void begin_frame(struct frames *frames, struct frames_brought *brought)
 static void end_frame(struct frames *frames)
 {
     uint8_t type = frames->header[3], flags = frames->header[4];
-    bool headers = type == FRAME_HEADERS || type == FRAME_CONTINUATION;
-    if (type != FRAME_DATA && (!headers || (flags & FLAG_END_HEADERS) != 0))
+    bool whole = !has_headers(frames) || (flags & FLAG_END_HEADERS) != 0;
+    if (type == FRAME_SETTINGS && (flags & FLAG_ACK) != 0 && frames->answered)
+        frames->acknowledged = true;
+    if (type != FRAME_DATA && whole)
         frames->open_bytes = 0;
+    if (frames->acknowledged && whole)
+        frames->headers_bytes = 0;
     frames->header_bytes = 0;
 }
 
@@ -62,6 +82,8 @@ static size_t read_some(struct frames *frames, struct slice plain, struct frames
             brought->call_bytes += count;
         else
             frames->open_bytes += (uint32_t)count;
+        if (has_headers(frames))
+            count_headers(frames, (uint32_t)count);
     }
     if (frames->header_bytes == FRAMES_HEADER_BYTES && frames->payload_bytes == 0)
         end_frame(frames);

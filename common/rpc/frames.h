@@ -5,6 +5,7 @@
 
 #include "common/buf.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,12 @@ struct frames { /* zeros: nothing has come */
     uint32_t payload_bytes; /* of it, still to come */
     uint32_t stream_max;
     uint32_t open_bytes; /* of a frame or headers that are not whole */
+    bool answered;       /* the library has sent its settings; the user sets it */
+    bool acknowledged;   /* and the peer has read them */
+    /* Of frames with headers: those of one call, or of all until `acknowledged`; the most that these
+     * were; all that there were. */
+    uint32_t headers_bytes, headers_bytes_most;
+    uint64_t headers_bytes_sum;
 };
 
 /* Bytes of calls, and how many calls were begun. */

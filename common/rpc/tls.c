@@ -232,6 +232,14 @@ static void proved(const SSL *connection, const struct watch *watch)
     watch->observer->proved(watch->owner, &peer);
 }
 
+/* OpenSSL handles and answers each such message of all that was read, unless it takes the peer for
+ * one that has ended. */
+static void rekeyed(SSL *connection, const struct watch *watch)
+{
+    if (!watch->observer->rekeyed(watch->owner))
+        SSL_set_shutdown(connection, SSL_get_shutdown(connection) | SSL_RECEIVED_SHUTDOWN);
+}
+
 /* A record's five bytes (RFC 8446 5.1), or a message of a handshake. */
 static void message_seen(int sent, int version, int type, const void *bytes, size_t count,
                          SSL *connection, void *argument)
@@ -245,6 +253,8 @@ static void message_seen(int sent, int version, int type, const void *bytes, siz
         watch->observer->received(watch->owner, count + (size_t)(data[3] << 8 | data[4]));
     else if (type == SSL3_RT_HANDSHAKE && data[0] == SSL3_MT_FINISHED)
         proved(connection, watch);
+    else if (type == SSL3_RT_HANDSHAKE && data[0] == SSL3_MT_KEY_UPDATE)
+        rekeyed(connection, watch);
 }
 
 /* OpenSSL calls this for every connection that this process makes … */

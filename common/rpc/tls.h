@@ -80,6 +80,8 @@ struct tls_observer {
     /* The peer has proved that it has the key of its certificate. */
     void (*proved)(void *owner, const struct tls_peer *peer);
     void (*received)(void *owner, size_t bytes);
+    /* The peer renews its keys (RFC 8446 4.6.3). False: nothing more is read of it. */
+    bool (*rekeyed)(void *owner);
     void (*gone)(void *owner); /* the last event */
 };
 /* The next connection that this thread makes is watched; `observer` lives as long as it. False from

@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/buf.h"
+#include "common/rpc/tls.h"
 #include "common/rpc/tls_records.h"
 
 #include <string.h>
@@ -19,6 +20,8 @@ struct side {
 struct records_fixture {
     SSL_CTX *client_context, *server_context;
     struct side client, server;
+    unsigned rekeys_max; /* 0: nobody watches the server's side */
+    unsigned rekeys;
 };
 
 static void on_send(void *owner, struct slice bytes)
@@ -67,6 +70,34 @@ static SSL_CTX *context_new(const SSL_METHOD *method)
     return context;
 }
 
+static void on_proved(void *owner, const struct tls_peer *peer)
+{
+    (void)owner, (void)peer;
+}
+
+static void on_received(void *owner, size_t bytes)
+{
+    (void)owner, (void)bytes;
+}
+
+static bool on_rekeyed(void *owner)
+{
+    struct records_fixture *f = owner;
+    return ++f->rekeys <= f->rekeys_max;
+}
+
+static void on_gone(void *owner)
+{
+    (void)owner;
+}
+
+static void watch_server(struct records_fixture *f)
+{
+    static const struct tls_observer observer = {on_proved, on_received, on_rekeyed, on_gone};
+    tls_process_init();
+    tls_watch_begin(&observer, f);
+}
+
 static void records_set_up(struct records_fixture *f)
 {
     f->client_context = context_new(TLS_client_method());
@@ -74,6 +105,8 @@ static void records_set_up(struct records_fixture *f)
     SSL_CTX_set_psk_client_callback(f->client_context, secret_of_client);
     SSL_CTX_set_psk_server_callback(f->server_context, secret_of_server);
     f->client.connection = SSL_new(f->client_context);
+    if (f->rekeys_max > 0)
+        watch_server(f);
     f->server.connection = SSL_new(f->server_context);
     f->client.other = &f->server;
     f->server.other = &f->client;
@@ -193,4 +226,29 @@ TEST_F(keys_change_when_the_peer_asks, records)
     assert_int_equal(next(&f->client), 3);
     assert_int_equal(tls_records_read(f->client.records, got, 3), ERR_OK);
     assert_memory_equal(got, "two", 3);
+}
+
+static void renew_keys(struct side *side, unsigned count)
+{
+    SSL_set_bio(side->connection, BIO_new(BIO_s_null()), BIO_new(BIO_s_mem()));
+    for (unsigned i = 0; i < count; i++) {
+        assert_int_equal(SSL_key_update(side->connection, SSL_KEY_UPDATE_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(side->connection), 1);
+    }
+    char *bytes;
+    long all = BIO_get_mem_data(SSL_get_wbio(side->connection), &bytes);
+    on_send(side, (struct slice){(const uint8_t *)bytes, (size_t)all});
+}
+
+/* Each costs 50 us, and its answer is kept: a read of 512 KiB had 19,000 of them. */
+TEST_F(who_renews_its_keys_too_often_is_not_read_any_more, records, .rekeys_max = 3)
+{
+    size_t bytes;
+    renew_keys(&f->client, 3);
+    assert_int_equal(next(&f->server), 0);
+    renew_keys(&f->client, 100);
+    ignore(tls_records_next(f->server.records, &bytes));
+    ignore(tls_records_next(f->server.records, &bytes));
+    assert_int_equal(f->rekeys, 4);
+    assert_int_equal(bytes, 0);
 }

@@ -39,6 +39,8 @@ enum {
     UNPROVED_BYTES_MAX = 256 << 10, /* a handshake with the longest chain */
     READ_AHEAD_BYTES = 4 << 20,     /* a message that nobody reads: 3 to 4 MiB were seen */
     RESETS_MAX = 512,
+    REKEYS_MAX = 32,                    /* OpenSSL and gRPC renew none by themselves */
+    HEADER_FRAMES_BYTES_MAX = 32 << 10, /* gRPC takes half of that, once it is acknowledged */
     CALLS_FACTOR = 2 /* a peer that has the end of a call may begin the next before we have it */
 };
 
@@ -112,7 +114,12 @@ static void on_gone(void *owner)
     accepted_gone(owner);
 }
 
-static const struct tls_observer observer = {on_proved, on_received, on_gone};
+static bool on_rekeyed(void *owner)
+{
+    return accepted_rekeyed(owner, time_now_ns());
+}
+
+static const struct tls_observer observer = {on_proved, on_received, on_rekeyed, on_gone};
 
 static void hand_over(struct rpc_listener *listener, int take_file)
 {
@@ -319,7 +326,9 @@ static struct accepted_limits limits_of(const struct rpc_settings *settings, uin
 {
     struct accepted_limits limits = {.unfinished_bytes_max = settings->unfinished_bytes_max,
                                      .calls_max = CALLS_FACTOR * settings->calls_max,
-                                     .resets_max = RESETS_MAX};
+                                     .resets_max = RESETS_MAX,
+                                     .rekeys_max = REKEYS_MAX,
+                                     .headers_bytes_max = HEADER_FRAMES_BYTES_MAX};
     accepted_limits_files(&limits, file_max, settings->connections_max);
     limits.role_bytes_max[TLS_ROLE_NONE] = UNPROVED_BYTES_MAX;
     for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++)

@@ -104,6 +104,7 @@ struct protector {
     grpc_slice open;        /* and the one that is being filled */
     size_t open_bytes, open_bytes_max;
     size_t expected; /* bytes of records of this call that are still to come */
+    bool answered;   /* something was sent */
 };
 
 /* ---- Sending ---- */
@@ -186,6 +187,7 @@ static int protect(struct protector *protector, grpc_slice_buffer *plain,
     protector->expected = plain->length + records_max * TLS_RECORD_OVERHEAD;
     enum err err = send_slices(protector, plain);
     protector->expected = 0;
+    protector->answered = true;
     close_sent(protector);
     grpc_slice_buffer_move_into(&protector->sent, records);
     thread_unlock(&protector->lock);
@@ -247,6 +249,13 @@ static size_t on_receive(void *owner, uint8_t *ret_bytes, size_t count)
     return bytes;
 }
 
+static void report_record(struct protector *protector, struct slice plain)
+{
+    if (protector->answered)
+        accepted_answered(protector->accepted);
+    accepted_brought(protector->accepted, plain);
+}
+
 /* A record lies decrypted where it lay encrypted; one that began in an earlier slice, and has no
  * room in this one, gets a slice of its own. */
 static enum err receive_record(struct protector *protector, size_t bytes)
@@ -266,7 +275,7 @@ static enum err receive_record(struct protector *protector, size_t bytes)
         grpc_slice_buffer_add(receiving->plain, own);
     }
     if (err == ERR_OK && protector->accepted != NULL)
-        accepted_brought(protector->accepted, (struct slice){place, bytes});
+        report_record(protector, (struct slice){place, bytes});
     return err;
 }
 
