@@ -8,13 +8,14 @@
 
 #include <string.h>
 
-enum { STATUS_NOT_FOUND = 5, STATUS_UNIMPLEMENTED = 12, SERVICES = 4, FILES_MAX = 8 };
+enum { STATUS_NOT_FOUND = 5, STATUS_UNIMPLEMENTED = 12, SERVICES = 5, FILES_MAX = 8 };
 
 static const char *const services[SERVICES] = {
     "roost.v1.Cluster",
     "roost.v1.Shard",
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
 };
 
 /* ---- health ---- */
@@ -38,7 +39,7 @@ enum err standard_health(struct slice request, bool serving, struct buf *respons
 
 /* ---- reflection ----
  *
- * protoc's descriptor set of our three files is linked in. It is one message whose field 1 repeats
+ * protoc's descriptor set of our four files is linked in. It is one message whose field 1 repeats
  * FileDescriptorProto (field 1: name, field 2: package); these bytes are served as they are. */
 
 __asm__(".pushsection .rodata\n"
@@ -103,14 +104,6 @@ static bool is_inside(struct slice package, const char *symbol)
            symbol[package.bytes] == '.';
 }
 
-/* The two names of the reflection service describe themselves by the same file. */
-static const char *plain_symbol(const char *symbol)
-{
-    static const char alpha[] = "grpc.reflection.v1alpha.";
-    return strncmp(symbol, alpha, sizeof alpha - 1) == 0 ? "grpc.reflection.v1.ServerReflection"
-                                                         : symbol;
-}
-
 typedef Grpc__Reflection__V1__ServerReflectionResponse reflection_response;
 
 static enum err answer_error(reflection_response *to, int32_t code, const char *text,
@@ -131,8 +124,7 @@ static enum err answer_file(reflection_response *to, const char *name, const cha
     struct described_file files[FILES_MAX];
     size_t count = list_files(files);
     for (size_t i = 0; i < count; i++) {
-        if (name != NULL ? !is_text(files[i].name, name)
-                         : !is_inside(files[i].package, plain_symbol(symbol)))
+        if (name != NULL ? !is_text(files[i].name, name) : !is_inside(files[i].package, symbol))
             continue;
         ProtobufCBinaryData bytes = pb_bytes(files[i].bytes.data, files[i].bytes.bytes);
         Grpc__Reflection__V1__FileDescriptorResponse file =

@@ -84,8 +84,10 @@ def answer_of(channel, path, streams):
 
 
 def short(path):
+    """Of the older service with its package: its name is the newer one's."""
     service, method = path.rsplit("/", 1)
-    return f"{service.rsplit('.', 1)[1]}.{method}"
+    package, name = service.rsplit(".", 1)
+    return f"{package + '.' if package.endswith('alpha') else ''}{name}.{method}"
 
 
 def begin_session(address, path, streams):

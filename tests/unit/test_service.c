@@ -3,6 +3,7 @@
 
 #include "common/data/run_data.h"
 #include "common/data/sampler.h"
+#include "proto/standard.h"
 #include "server/control/connections.h"
 #include "server/member/proof.h"
 #include "server/service.h"
@@ -326,6 +327,37 @@ TEST_F(health_says_whether_the_daemon_serves, service, .coordinator = true)
         assert_int_equal(call(f, "/grpc.health.v1.Health/Check", (struct slice){0}), ERR_OK);
         assert_int_equal(f->response.bytes, 2);
         assert_int_equal(f->response.data[1], serving == 1 ? 1 : 2); /* SERVING, NOT_SERVING */
+    }
+}
+
+static bool says(const struct buf *response, const char *words)
+{
+    return memmem(response->data, response->bytes, words, strlen(words)) != NULL;
+}
+
+/* Asks for the file of `service`, field 4 of a request (proto/reflection.proto). */
+static void describe_service(const char *service, struct buf *ret_response)
+{
+    scoped(buf_release) struct buf request = {0};
+    assert_int_equal(buf_printf(&request, "\x22%c%s", (int)strlen(service), service), ERR_OK);
+    assert_int_equal(standard_reflection(buf_slice(&request), ret_response, NULL), ERR_OK);
+}
+
+TEST_F(reflection_names_every_method, service, .coordinator = true)
+{
+    scoped(buf_release) struct buf all = {0};
+    const struct slice list = {(const uint8_t *)"\x3a\x01*", 3};
+    assert_int_equal(standard_reflection(list, &all, NULL), ERR_OK);
+    for (size_t i = 0; i < f->service.method_count; i++) {
+        scoped(buf_release) struct buf file = {0};
+        const char *path = f->service.methods[i].path, *method = strrchr(path, '/') + 1;
+        char service[64], package[64];
+        snprintf(service, sizeof service, "%.*s", (int)(method - path - 2), path + 1);
+        snprintf(package, sizeof package, "\x12%c%.*s", (int)(strrchr(service, '.') - service),
+                 (int)(strrchr(service, '.') - service), service); /* field 2 of a file */
+        describe_service(service, &file);
+        if (!says(&all, service) || !says(&file, package) || !says(&file, method))
+            fail_msg("%s is not named", path);
     }
 }
 
