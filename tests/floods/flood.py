@@ -1,6 +1,6 @@
 """Floods, without a line of roost and without a library for HTTP/2: sockets, TLS, frames (RFC 9113).
 
-    flood.py HOST:PORT CERTS ROLE KIND COUNT SECONDS    one JSON object: what was seen
+    flood.py HOST:PORT CERTS ROLE KIND COUNT SECONDS    "begins", and in the end one JSON object: what was seen
 
 Of a KIND that needs no certificate, CERTS is not read."""
 import json
@@ -281,6 +281,30 @@ def headers(peer_of, count, seconds):
     return {"sent_mb": sent >> 20, "closed": closed}
 
 
+def whole_headers(peer_of, count, seconds):
+    """Calls that stay open with a header of `count` MB, or with 16,000 times the same one (RFC 7541 6.1), in turn, of peers
+    that say before they can know that they have read how many bytes there may be."""
+    closed, opened, until = 0, 0, time.monotonic() + seconds
+    begin = call_headers("/roost.v1.Cluster/Member")
+    blocks = [begin + literal("x-long", "v" * (count << 20)), begin + b"\x40" + literal("x", "v")[1:] + b"\xbe" * 16000]
+    while time.monotonic() < until:
+        peer, block = peer_of(), blocks[closed % 2]
+        parts = [block[at:at + FRAME_MAX] for at in range(0, len(block), FRAME_MAX)]
+        try:
+            peer.socket.sendall(frame(SETTINGS, ACK, 0, b""))
+            for _ in range(60):
+                for number, part in enumerate(parts):
+                    peer.socket.sendall(frame(CONTINUATION if number else HEADERS, END_HEADERS if number == len(parts) - 1 else 0,
+                                              peer.next_stream, part))
+                peer.next_stream += 2
+                opened += 1
+                peer.windows(answer=False)
+            closed += peer.socket.recv(1) == b""
+        except OSError:
+            closed += 1
+    return {"opened": opened, "closed": closed}
+
+
 def resets(peer_of, _, seconds):
     """Calls that are given up as they begin."""
     closed, made, until = 0, 0, time.monotonic() + seconds
@@ -333,7 +357,7 @@ def silent(address, _, seconds):
 
 
 OF_ANYBODY = {"half_open": half_open, "silent": silent}
-OF_PEERS = {"headers": headers, "resets": resets, "idle": idle}
+OF_PEERS = {"headers": headers, "whole_headers": whole_headers, "resets": resets, "idle": idle}
 OF_HOLDERS = {"unfinished": unfinished, "ending": ending, "empty": empty, "leaving": leaving, "calls": calls,
               "reopening": reopening, "whole": whole}
 
@@ -342,6 +366,7 @@ def main():
     where, certs, role, kind, count, seconds = sys.argv[1:7]
     host, port = where.rsplit(":", 1)
     address = (host, int(port))
+    print("begins", flush=True)
     if kind in OF_ANYBODY:
         seen = OF_ANYBODY[kind](address, int(count), float(seconds))
     elif kind in OF_PEERS:

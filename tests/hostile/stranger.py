@@ -2,7 +2,7 @@
 for a while. No line of roost; member numbers are guessed, as they are no secret.
 
     stranger.py COORDINATOR CERTS FOLDER table             one JSON object: method -> four answers
-    stranger.py COORDINATOR CERTS FOLDER ATTACK SECONDS    one JSON object: answer -> how often
+    stranger.py COORDINATOR CERTS FOLDER ATTACK SECONDS    "begins", and in the end one JSON object: answer -> how often
     stranger.py COORDINATOR CERTS FOLDER frame SECONDS STEP MEMBER...    the same, of a run that lets it not join
     stranger.py WORKER CERTS FOLDER neighbour STEP MEMBER  the answers to who asks a worker for values of steps after that one: as
                                                            nobody, and as the member that is its neighbour
@@ -454,6 +454,7 @@ def what_was_asked():
     if COMMAND == "table":
         return table()
     seconds = float(sys.argv[5])
+    print("begins", flush=True)
     if COMMAND == "frame":
         return frame_for(seconds, int(sys.argv[6]), [int(member) for member in sys.argv[7:]])
     return lie_for(seconds) if COMMAND == "lie" else attack_for(ATTACKS[COMMAND], seconds)
