@@ -29,15 +29,13 @@ enum err rpc_address_check(const char *address, bool loopback_only, struct reaso
     const char *colon = strrchr(address, ':');
     size_t bytes = colon == NULL ? 0 : (size_t)(colon - address);
     bool bracketed = bytes > 2 && address[0] == '[' && address[bytes - 1] == ']';
-    if (bracketed) {
-        address++;
+    if (bracketed)
         bytes -= 2;
-    }
     if (bytes == 0 || bytes >= sizeof host || !port_valid(colon + 1) ||
         (!bracketed && memchr(address, ':', bytes) != NULL))
         return reason_set(reason, ERR_INVALID, "\"%.100s\": not an address (host:port, [::1]:port)",
                           address);
-    memcpy(host, address, bytes);
+    memcpy(host, address + bracketed, bytes);
     host[bytes] = 0;
     if (loopback_only && !host_is_loopback(host))
         return reason_set(reason, ERR_INVALID,

@@ -446,6 +446,9 @@ TEST_F(a_taken_port_and_a_bad_address_are_said, rpc)
         config.address = bad[i];
         assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
     }
+    config.address = "[::1]:99999";
+    assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
+    assert_non_null(strstr(reason.text, "\"[::1]:99999\": not an address"));
     config.address = "192.0.2.1:0"; /* nobody's address, RFC 5737 */
     assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
 }
