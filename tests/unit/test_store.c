@@ -482,6 +482,7 @@ TEST_F(two_daemons_never_share_a_store, store)
     struct store *second;
     struct reason reason;
     assert_int_equal(store_open_sqlite(f->path, &second, &reason), ERR_BUSY);
+    assert_non_null(strstr(reason.text, "another daemon has it open"));
 }
 
 TEST_F(a_file_that_is_no_store_is_named, store)
