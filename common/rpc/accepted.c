@@ -464,6 +464,15 @@ void accepted_answered(struct accepted *accepted)
     accepted->frames.answered = true;
 }
 
+/* Of headers whose meaning nothing bounds but they themselves. */
+static uint32_t meant_bytes(const struct accepted *accepted)
+{
+    const struct frames *frames = &accepted->frames;
+    uint32_t most = accepted->table->limits.headers_bytes_max;
+    uint32_t bytes = frames->headers_bytes < most ? frames->headers_bytes : most;
+    return frames->acknowledged ? 0 : bytes * accepted->table->limits.header_byte_means;
+}
+
 void accepted_brought(struct accepted *accepted, struct slice plain)
 {
     struct frames_brought brought = {0};
@@ -472,7 +481,7 @@ void accepted_brought(struct accepted *accepted, struct slice plain)
         begin_streams(accepted, brought.streams);
     if (open_calls(accepted) > 0)
         count_call_bytes(accepted, brought.call_bytes);
-    set_open_bytes(accepted, accepted->frames.open_bytes);
+    set_open_bytes(accepted, accepted->frames.open_bytes + meant_bytes(accepted));
     if (accepted->frames.headers_bytes_most > accepted->table->limits.headers_bytes_max)
         close_one(accepted);
     judge(accepted);

@@ -23,8 +23,8 @@
  * Headers that are whole do not count there: calls are counted. One call's have so many bytes at
  * most, since the library reads a long one again with each frame that brings more of it, and its own
  * limit on what they mean holds only once the peer has acknowledged the settings (RFC 9113 6.5.3).
- * Until then all headers of a connection together have as many bytes: each may name an entry of the
- * peer's table (RFC 7541 6.1), and so mean much more than itself.
+ * Until then all headers of a connection together have as many bytes, and count as what they may
+ * mean: each may name an entry of the peer's table (RFC 7541 6.1).
  *
  * A connection goes by a reset through a duplicate of its file; its owner, the transport, sees the
  * end and closes its own. Any thread. */
@@ -53,6 +53,7 @@ struct accepted_limits {
     uint32_t resets_max;        /* calls that one connection gives up within 10 s */
     uint32_t rekeys_max;        /* how often it renews its keys meanwhile */
     uint32_t headers_bytes_max; /* of one call; of all, until the settings are acknowledged */
+    uint32_t header_byte_means; /* so many unfinished bytes each of those, at most */
 };
 
 /* So many connections as a process may have that may open `file_max` files for them, two for each,

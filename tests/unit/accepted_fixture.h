@@ -20,6 +20,7 @@ struct accepted_fixture {
     int files[PEERS_MAX]; /* the other ends */
     unsigned count;
     uint32_t workers_max; /* 0: any */
+    uint32_t header_byte_means;
 };
 
 static void accepted_set_up(struct accepted_fixture *world)
@@ -34,7 +35,8 @@ static void accepted_set_up(struct accepted_fixture *world)
                                      .calls_max = 6,
                                      .resets_max = 3,
                                      .rekeys_max = 3,
-                                     .headers_bytes_max = 2500};
+                                     .headers_bytes_max = 2500,
+                                     .header_byte_means = world->header_byte_means};
     assert_int_equal(accepted_table_new(&limits, &world->table), ERR_OK);
 }
 

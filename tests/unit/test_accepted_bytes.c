@@ -323,6 +323,26 @@ TEST_F(headers_add_up_until_the_settings_are_acknowledged, accepted)
     assert_true(is_open(f, other));
 }
 
+/* Many connections may each have what one may. */
+TEST_F(headers_count_as_what_they_may_mean_until_then, accepted, .header_byte_means = 3)
+{
+    unsigned first = silent_worker_from(f, 7), second = silent_worker_from(f, 8);
+    struct sent sent = {.count = 0};
+    put_headers(&sent, END_HEADERS, 1, 600);
+    bring(f, first, &sent);
+    assert_int_equal(unfinished(f), 1800);
+    put_headers(&sent, END_HEADERS, 1, 500);
+    bring(f, second, &sent);
+    assert_int_equal(unfinished(f), 3300);
+    accepted_answered(f->peers[first]);
+    acknowledge(f, first);
+    assert_int_equal(unfinished(f), 1500);
+    assert_true(is_open(f, second));
+    put_headers(&sent, END_HEADERS, 3, 500); /* more than a worker may leave unfinished */
+    bring(f, second, &sent);
+    assert_false(is_open(f, second));
+}
+
 /* It would be one of settings that gRPC has not sent, so that those hold that are there before. */
 TEST_F(what_is_acknowledged_before_it_was_sent_does_not_count, accepted)
 {

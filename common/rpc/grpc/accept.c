@@ -41,6 +41,7 @@ enum {
     RESETS_MAX = 512,
     REKEYS_MAX = 32,                    /* OpenSSL and gRPC renew none by themselves */
     HEADER_FRAMES_BYTES_MAX = 32 << 10, /* gRPC takes half of that, once it is acknowledged */
+    HEADER_BYTE_MEANS = 128,            /* 115 bytes of memory were seen */
     CALLS_FACTOR = 2 /* a peer that has the end of a call may begin the next before we have it */
 };
 
@@ -328,7 +329,8 @@ static struct accepted_limits limits_of(const struct rpc_settings *settings, uin
                                      .calls_max = CALLS_FACTOR * settings->calls_max,
                                      .resets_max = RESETS_MAX,
                                      .rekeys_max = REKEYS_MAX,
-                                     .headers_bytes_max = HEADER_FRAMES_BYTES_MAX};
+                                     .headers_bytes_max = HEADER_FRAMES_BYTES_MAX,
+                                     .header_byte_means = HEADER_BYTE_MEANS};
     accepted_limits_files(&limits, file_max, settings->connections_max);
     limits.role_bytes_max[TLS_ROLE_NONE] = UNPROVED_BYTES_MAX;
     for (unsigned role = TLS_ROLE_SERVER; role < TLS_ROLE_COUNT; role++)
