@@ -261,9 +261,8 @@ typedef void rpc_answered_fn(void *owner, enum err err, struct slice response,
                              const struct reason *reason);
 
 struct rpc_call_config {
-    const char *path;     /* "/roost.v1.Cluster/Join" */
-    uint32_t timeout_ms;  /* then ERR_DEADLINE; not 0 */
-    bool wait_for_server; /* while it is unreachable: wait for it instead of ERR_UNREACHABLE */
+    const char *path;    /* "/roost.v1.Cluster/Join" */
+    uint32_t timeout_ms; /* then ERR_DEADLINE; not 0 */
     rpc_answered_fn *answered;
     void *owner;
 };

@@ -594,7 +594,6 @@ static enum err call_begin(struct rpc_channel *channel, const struct rpc_call_co
                               .from = channel->life->place,
                               .to = find_peer(channel, config->path),
                               .path = config->path,
-                              .waits = config->wait_for_server,
                               .deadline_us = sim->now_us + (uint64_t)config->timeout_ms * 1000,
                               .answered = config->answered,
                               .owner = config->owner};
@@ -667,18 +666,6 @@ static void answered(struct sim *sim, const struct event *event)
 
 /* ---- calls: who is called ---- */
 
-/* The call waits for it, for a while, or fails. */
-static void is_away(struct sim *sim, const struct rpc_call *call, struct event *event)
-{
-    uint64_t at_us = sim->now_us + sim_restart_us(sim);
-    if (!call->waits || sim_below(sim, 4) == 0) {
-        put_answer(sim, call, at_us, ERR_UNREACHABLE, NULL);
-    } else if (at_us < call->deadline_us) {
-        event->message->references++;
-        put_request(sim, call, at_us, event->message);
-    }
-}
-
 void rpc_request_deliver(struct life *life, const char *path, enum rpc_caller caller, uint64_t call,
                          struct message *message)
 {
@@ -699,7 +686,7 @@ static void requested(struct sim *sim, struct event *event)
     const struct rpc_call *call = find_call(sim, event->number);
     struct life *life = process_life(sim, call->to);
     if (life == NULL || life->methods == NULL) {
-        is_away(sim, call, event);
+        put_answer(sim, call, sim->now_us + sim_restart_us(sim), ERR_UNREACHABLE, NULL);
         return;
     }
     rpc_request_deliver(life, call->path, RPC_PROCESS, call->number, event->message);

@@ -15,7 +15,6 @@ struct rpc_call {
     struct rpc_channel *channel; /* NULL: it is answered */
     struct machine from, to;
     const char *path;
-    bool waits; /* for a server that is away */
     uint64_t deadline_us;
     rpc_answered_fn *answered;
     void *owner;

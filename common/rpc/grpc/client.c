@@ -351,16 +351,13 @@ static struct rpc_call *call_alloc(struct rpc_channel *channel,
     return call;
 }
 
-static void call_begin(struct rpc_call *call, grpc_byte_buffer *take_request, bool wait_for_server)
+static void call_begin(struct rpc_call *call, grpc_byte_buffer *take_request)
 {
     grpc_op ops[6] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
                       {.op = GRPC_OP_SEND_MESSAGE},
                       {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
                       {.op = GRPC_OP_RECV_INITIAL_METADATA},
                       {.op = GRPC_OP_RECV_MESSAGE}};
-    if (wait_for_server)
-        ops[0].flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY |
-                       GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET;
     ops[1].data.send_message.send_message = take_request;
     ops[3].data.recv_initial_metadata.recv_initial_metadata = &call->initial;
     ops[4].data.recv_message.recv_message = &call->response;
@@ -391,7 +388,7 @@ enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_confi
         return call_abandon(NULL, bytes, ERR_NOMEM);
     if (!rpc_group_join(&channel->group, &call->member))
         return call_abandon(call, bytes, ERR_CANCELLED);
-    call_begin(call, bytes, config->wait_for_server);
+    call_begin(call, bytes);
     return ERR_OK;
 }
 
