@@ -63,8 +63,7 @@ static enum err row_limits(const struct ledger_row *row, struct reason *reason)
     if (row->slots == 0 || row->slots > LEDGER_SLOTS_MAX)
         return reason_set(reason, ERR_MALFORMED, "slots must be 1 to %d", LEDGER_SLOTS_MAX);
     if (row->slot_samples == 0 || row->slot_samples > LEDGER_SLOT_SAMPLES_MAX)
-        return reason_set(reason, ERR_MALFORMED, "slot_samples must be 1 to %d",
-                          LEDGER_SLOT_SAMPLES_MAX);
+        return reason_set(reason, ERR_MALFORMED, "slot_samples must be 1 to 2^32");
     if (row->epoch_samples == 0 || row->epoch_samples > LEDGER_EPOCH_SAMPLES_MAX)
         return reason_set(reason, ERR_MALFORMED, "epoch_samples must be 1 to 2^40");
     if (row->ticket > LEDGER_POSITION_MAX / row->slot_samples)
@@ -118,12 +117,23 @@ void ledger_fault(struct ledger *ledger, const char *format, ...)
         ignore(buf_append(&ledger->faults, &fault, sizeof fault)); /* it is counted */
 }
 
-/* Whether the row's samples can be counted behind those before it. */
-static bool follows(struct ledger *ledger, const struct ledger_row *row)
+/* The step that comes next. */
+static unsigned long long next_step(const struct ledger *ledger)
+{
+    return ledger->step_count > 0 ? ledger->last.step + 1 : 0;
+}
+
+static void note_again(struct ledger *ledger, unsigned long long step)
+{
+    ledger_fault(ledger, "step %llu counts samples that step %llu has counted", step,
+                 next_step(ledger) - 1);
+}
+
+/* Whether the row's step comes behind those before it. */
+static bool comes_behind(struct ledger *ledger, const struct ledger_row *row)
 {
     const struct ledger_row *last = &ledger->last;
-    unsigned long long step = row->step, next = ledger->step_count > 0 ? last->step + 1 : 0;
-    unsigned long long first = row->ticket * row->slot_samples, position = ledger->position;
+    unsigned long long step = row->step, next = next_step(ledger);
     if (ledger->step_count > 0 && row->epoch_samples != last->epoch_samples) {
         ledger_fault(
             ledger, "step %llu has a data set of %llu samples, the steps before one of %llu", step,
@@ -136,18 +146,28 @@ static bool follows(struct ledger *ledger, const struct ledger_row *row)
         ledger_fault(ledger, "step %llu is missing", next);
     else if (step > next)
         ledger_fault(ledger, "steps %llu to %llu are missing", next, step - 1);
-    if (step < next || first < position) {
-        ledger_fault(ledger, "step %llu counts samples that step %llu has counted", step, next - 1);
+    if (step < next) {
+        note_again(ledger, step);
         return false;
     }
-    if (first > position && step == next)
-        ledger_fault(ledger,
-                     "between steps %llu and %llu %llu samples of the order are passed over",
-                     next > 0 ? next - 1 : 0, step, first - position);
     if (row->generation < last->generation)
         ledger_fault(ledger, "step %llu is of generation %llu, a step before it of %llu", step,
                      (unsigned long long)row->generation, (unsigned long long)last->generation);
     return true;
+}
+
+/* Whether its samples do: those of a step that is smaller than the ones before may not. */
+static bool has_new_samples(struct ledger *ledger, const struct ledger_row *row)
+{
+    unsigned long long step = row->step, next = next_step(ledger);
+    unsigned long long first = row->ticket * row->slot_samples, position = ledger->position;
+    if (first < position)
+        note_again(ledger, step);
+    else if (first > position && step == next)
+        ledger_fault(ledger,
+                     "between steps %llu and %llu %llu samples of the order are passed over",
+                     next > 0 ? next - 1 : 0, step, first - position);
+    return first >= position;
 }
 
 /* ---- counting ---- */
@@ -248,14 +268,15 @@ static bool counts_all(const struct ledger_row *row, uint64_t all)
 enum err ledger_add(struct ledger *ledger, const struct ledger_row *row)
 {
     uint64_t all = row->slots * row->slot_samples;
-    if (!follows(ledger, row))
+    if (!comes_behind(ledger, row))
         return ERR_OK;
     if (!counts_all(row, all))
         ledger_fault(ledger,
                      "step %llu counted %llu samples with its gradients, its tickets have %llu",
                      (unsigned long long)row->step, (unsigned long long)row->step_samples,
                      (unsigned long long)all);
-    TRY(count(ledger, row));
+    if (has_new_samples(ledger, row))
+        TRY(count(ledger, row));
     ledger->skipped_count += row->skipped ? 1 : 0;
     if (row->skipped && !ledger->by_positions)
         TRY(buf_append(&ledger->skipped, row, sizeof *row));

@@ -23,11 +23,12 @@
 
 enum {
     LEDGER_SLOTS_MAX = 65536,
-    LEDGER_SLOT_SAMPLES_MAX = 1 << 24,
     LEDGER_FAULTS_MAX = 100, /* kept; more are only counted */
 };
+/* Of `local` a slot has the samples of 65,536 steps at most, of 65,536 each (spec.h). */
+#define LEDGER_SLOT_SAMPLES_MAX (UINT64_C(1) << 32)
 #define LEDGER_EPOCH_SAMPLES_MAX (UINT64_C(1) << 40)
-#define LEDGER_POSITION_MAX (UINT64_C(1) << 55)
+#define LEDGER_POSITION_MAX (UINT64_C(1) << 62)
 #define LEDGER_TIME_S_MAX ((double)(UINT64_C(1) << 40))
 
 struct ledger_row {

@@ -104,8 +104,9 @@ static enum err parse_footer(const struct json *json, struct step_log_footer *fo
         digest_from_hex(before, &footer->before) != ERR_OK ||
         digest_from_hex(check, &footer->state.newest) != ERR_OK)
         return reason_set(reason, ERR_MALFORMED, "a digest is none");
-    if (footer->state.sums.last.epoch_samples == 0 ||
-        footer->state.sums.last.epoch_samples > LEDGER_EPOCH_SAMPLES_MAX)
+    const struct ledger *sums = &footer->state.sums;
+    if ((sums->last.epoch_samples == 0 && sums->step_count > 0) ||
+        sums->last.epoch_samples > LEDGER_EPOCH_SAMPLES_MAX)
         return reason_set(reason, ERR_MALFORMED, "epoch_samples must be 1 to 2^40");
     footer->state.sums.by_positions = true;
     return take_epoch(&footer->state.sums, &epoch, digest);

@@ -204,7 +204,8 @@ static enum err finish_search(struct control *control, uint64_t now_ns, bool who
 /* Whether the run that the search is for still needs a cut. */
 static bool is_wanted(const struct control *control)
 {
-    return control->search.run == control->run->stored.run && control_active(control);
+    return control->search.run == control->run->stored.run &&
+           coordinator_wants_cut(control->coordinator);
 }
 
 void control_effects_search(struct control *control, uint64_t now_ns)

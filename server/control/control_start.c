@@ -86,13 +86,13 @@ struct logs {
     uint64_t version; /* that the run goes on from */
     uint64_t generation;
     struct record record;
+    struct order_log order; /* ssp */
     uint64_t recorded;
 };
 
 static enum err open_logs(void *owner, struct reason *reason)
 {
     struct logs *logs = owner;
-    struct order_log *order = &logs->control->order;
     const struct store_run *stored = &logs->run->stored;
     const struct record_run about = {.directory = stored->directory,
                                      .spec = stored->spec,
@@ -102,9 +102,15 @@ static enum err open_logs(void *owner, struct reason *reason)
     TRY(record_open(&logs->record, &about, &logs->recorded, reason));
     if (!logs->run->settings.ssp)
         return ERR_OK;
-    /* Late rows of an earlier start must not follow the rows that this start keeps. */
-    order_log_release(order);
-    return order_log_open(order, stored->directory, logs->version, reason);
+    /* What an earlier start here has not written yet must not follow the rows that this one keeps. */
+    ignore(order_log_sync(&logs->control->order, NULL)); /* nor does a recorded cut need it */
+    return order_log_open(&logs->order, stored->directory, logs->version, reason);
+}
+
+static void logs_release(struct logs *logs)
+{
+    record_release(&logs->record);
+    order_log_release(&logs->order);
 }
 
 /* P7: whoever opens them takes the place of those that another coordinator has open. So they are
@@ -114,7 +120,7 @@ static enum err open_logs_in_term(struct control *control, struct logs *logs, st
     const struct store_beside beside = {open_logs, logs};
     enum err err = store_write_beside(control->config.store, control->term, &beside, reason);
     if (err != ERR_OK)
-        record_release(&logs->record);
+        logs_release(logs);
     if (err == ERR_OLD_TERM)
         control_effects_fail(control, err, reason);
     return err;
@@ -122,8 +128,7 @@ static enum err open_logs_in_term(struct control *control, struct logs *logs, st
 
 /* Opens what is written beside the checkpoints; *ret_past: what the run goes on from. */
 static enum err open_claimed(struct control *control, const struct control_run *run,
-                             struct record *ret_record, struct coordinator_past *ret_past,
-                             struct reason *reason)
+                             struct coordinator_past *ret_past, struct reason *reason)
 {
     const struct store_run *stored = &run->stored;
     bool chosen;
@@ -136,21 +141,24 @@ static enum err open_claimed(struct control *control, const struct control_run *
     ret_past->recorded = logs.recorded;
     enum err err =
         chosen ? take_chosen(control, run, &logs.record, ret_past, reason) : (enum err)ERR_OK;
-    if (err != ERR_OK)
-        record_release(&logs.record);
-    else
-        *ret_record = logs.record;
-    return err;
+    if (err != ERR_OK) {
+        logs_release(&logs);
+        return err;
+    }
+    record_release(&control->record);
+    order_log_release(&control->order);
+    control->record = logs.record;
+    control->order = logs.order;
+    return ERR_OK;
 }
 
-/* A start that fails leaves the claim of the run that goes on. */
+/* A start that fails leaves all to the run that goes on in this directory. */
 static enum err open_directory(struct control *control, const struct control_run *run,
-                               struct record *ret_record, struct coordinator_past *ret_past,
-                               struct reason *reason)
+                               struct coordinator_past *ret_past, struct reason *reason)
 {
     struct file_claim claim;
     TRY(claim_directory(run->stored.directory, &claim, reason));
-    enum err err = open_claimed(control, run, ret_record, ret_past, reason);
+    enum err err = open_claimed(control, run, ret_past, reason);
     if (err != ERR_OK) {
         file_claim_release(&claim);
         return err;
@@ -202,27 +210,24 @@ static void note_missing_rows(const struct control *control, const struct contro
                     log_text("next", "go on; roost ledger names the steps"));
 }
 
-/* ---- the run that an operator starts ---- */
+/* ---- a start ---- */
 
-/* Gives the core the run, whose facts are stored. */
-static enum err start_stored(struct control *control, uint64_t now_ns, struct control_run *take_run,
-                             struct coordinator_past *past, struct reason *reason)
+/* The run has its number. */
+static enum err open_run(struct control *control, struct control_run *run,
+                         struct coordinator_past *ret_past, struct reason *reason)
 {
-    struct coordinator_past stored;
-    struct record record;
+    TRY(store_run_secret(control->config.store, control->term, run->stored.run,
+                         run->settings.secret, reason));
+    return open_directory(control, run, ret_past, reason);
+}
+
+/* Gives the core the run, whose facts are stored and whose directory is open. */
+static enum err begin_run(struct control *control, uint64_t now_ns, struct control_run *take_run,
+                          const struct coordinator_past *past, struct reason *reason)
+{
     struct control_run *run = take_run;
-    enum err err = store_run_secret(control->config.store, control->term, run->stored.run,
-                                    run->settings.secret, reason);
-    if (err == ERR_OK)
-        err = open_directory(control, run, &record, &stored, reason);
-    if (err != ERR_OK) {
-        control_run_free(run);
-        return err;
-    }
-    *past = stored;
-    record_release(&control->record);
-    control->record = record;
-    err = coordinator_start(control->coordinator, control_ms(now_ns), &run->settings, past, reason);
+    enum err err =
+        coordinator_start(control->coordinator, control_ms(now_ns), &run->settings, past, reason);
     if (err != ERR_OK) {
         control_run_free(run);
         return err;
@@ -238,48 +243,67 @@ static enum err start_stored(struct control *control, uint64_t now_ns, struct co
     return control->failed;
 }
 
-static enum err store_plan(struct control *control, struct control_plan *plan,
-                           struct reason *reason)
+/* ---- the run that an operator starts ---- */
+
+static enum err add_new(struct control *control, struct control_plan *plan, struct reason *reason)
 {
-    struct store *store = control->config.store;
     struct control_run *run = plan->run;
-    if (!plan->is_new)
-        return store_change_run(store, control->term, &run->stored, reason);
     const struct coordinator_past *past = plan->has_past ? &plan->past : NULL;
-    TRY(store_add_run(store, control->term, &run->stored, past, reason));
+    TRY(store_add_run(control->config.store, control->term, &run->stored, past, reason));
     run->settings.run = run->stored.run;
     return ERR_OK;
 }
 
-/* The plan's run has not begun: no restart begins it. Where it was to take the place of what a
- * successor goes on with by itself, that goes on. */
-static enum err store_back(struct control *control, uint64_t number, const char *why,
-                           struct reason *reason)
+/* The directory is open. A stop that was asked for, and what the new settings change, are no more in
+ * *past. */
+static enum err change_stored(struct control *control, const struct control_run *run,
+                              struct coordinator_past *past, struct reason *reason)
 {
     struct store *store = control->config.store;
-    if (control_active(control) && control->run->stored.run == number)
-        return store_change_run(store, control->term, &control->run->stored, reason);
-    return store_put_state(store, control->term, number, RUN_FAILED, why, reason);
+    uint64_t recorded = past->recorded;
+    TRY(store_change_run(store, control->term, &run->stored, reason));
+    TRY(store_get_past(store, run->stored.run, past, reason));
+    past->recorded = recorded;
+    return ERR_OK;
 }
 
-/* The run is stored: it begins, or the store says that it has not. */
+/* The plan's run is stored. */
+static enum err begin_stored(struct control *control, uint64_t now_ns, struct control_plan *plan,
+                             const struct coordinator_past *past, struct reason *reason)
+{
+    struct control_run *run = plan->run;
+    TRY(serve_data(control, run, &control->wanted_data));
+    plan->run = NULL;
+    return begin_run(control, now_ns, run, past, reason);
+}
+
+/* The store has the run, and begins, or its failure is stored, so that no restart begins it. A stored
+ * run is changed when all is open: a successor may go on with it as it was. */
 static enum err begin_plan(struct control *control, uint64_t now_ns, struct control_plan *plan,
                            struct reason *reason)
 {
+    struct store *store = control->config.store;
     struct coordinator_past past;
     struct control_run *run = plan->run;
-    uint64_t number = run->stored.run;
-    enum err err = serve_data(control, run, &control->wanted_data);
-    if (err == ERR_OK) {
-        plan->run = NULL;
-        err = start_stored(control, now_ns, run, &past, reason);
+    enum err err;
+    if (plan->is_new) {
+        TRY(add_new(control, plan, reason));
+        err = open_run(control, run, &past, reason);
+    } else {
+        TRY(open_run(control, run, &past, reason));
+        TRY(change_stored(control, run, &past, reason));
+        err = ERR_OK;
     }
+    uint64_t number = run->stored.run;
+    if (err == ERR_OK)
+        err = begin_stored(control, now_ns, plan, &past, reason);
     if (err == ERR_OK || control->failed != ERR_OK)
         return err;
     /* The caller returns the first error. */
     struct reason second = {0};
-    control_effects_end_if_not_synced(control, store_back(control, number, reason->text, &second),
-                                      &second);
+    control_effects_end_if_not_synced(
+        control, store_put_state(store, control->term, number, RUN_FAILED, reason->text, &second),
+        &second);
     return err;
 }
 
@@ -313,9 +337,8 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
     if (!request->resume)
         TRY(control_run_check_weights(plan.run, control->local_link == 0, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
-    TRY(store_plan(control, &plan, reason));
-    struct start_run_reply reply = {.run = plan.run->stored.run};
     TRY(begin_plan(control, now_ns, &plan, reason));
+    struct start_run_reply reply = {.run = control->run->stored.run};
     if (lacks_rows(control))
         TRY(control_plan_note(&plan, "steps are missing in the run's log (steps.jsonl, steps/): "
                                      "roost ledger names them"));
@@ -361,7 +384,12 @@ static enum err continue_stored(struct control *control, uint64_t now_ns, struct
         control_run_free(run);
         return err;
     }
-    return start_stored(control, now_ns, run, &past, reason);
+    err = open_run(control, run, &past, reason);
+    if (err != ERR_OK) {
+        control_run_free(run);
+        return err;
+    }
+    return begin_run(control, now_ns, run, &past, reason);
 }
 
 /* Who watched a run while the daemon was started again asks how it ended. */

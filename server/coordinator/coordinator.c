@@ -2,6 +2,7 @@
 #include "server/coordinator/coordinator.h"
 
 #include "server/coordinator/advance.h"
+#include "server/coordinator/audit_rewind.h"
 #include "server/coordinator/audits.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/ended.h"
@@ -298,6 +299,12 @@ void coordinator_fingerprint_stored(struct coordinator *coordinator, uint64_t no
 void coordinator_state_stored(struct coordinator *coordinator)
 {
     ending_stored(coordinator);
+}
+
+bool coordinator_wants_cut(const struct coordinator *coordinator)
+{
+    const struct run *run = &coordinator->run;
+    return run_active(run) && (audit_rewind_searches(run) || reports_want_cut(run));
 }
 
 void coordinator_cut_found(struct coordinator *coordinator, uint64_t now_ms,

@@ -385,9 +385,12 @@ void coordinator_fingerprint_stored(struct coordinator *coordinator, uint64_t no
 /* An EFFECT_STORE_STATE is in the store, at once or later: the run's newest state. */
 void coordinator_state_stored(struct coordinator *coordinator);
 
-/* What became of an EFFECT_FIND_CUT: the newest cut that is whole; NULL: none is. The run goes back
- * to that cut, or fails with `unready` when it is the very cut that the server was told to read.
- * For a wrong worker's sake it never fails: without such a cut it goes on from the newest. */
+/* Whether an EFFECT_FIND_CUT is waited for still: else nothing may be forgotten for its sake. */
+bool coordinator_wants_cut(const struct coordinator *coordinator);
+/* What became of it: the newest cut that is whole; NULL: none is. The run goes back to that cut.
+ * When it is the very cut that the server was told to read, or none, the run fails with `unready`, or
+ * tries again where the files may come. For a wrong worker's sake it never fails: without such a cut
+ * it goes on from the newest. */
 void coordinator_cut_found(struct coordinator *coordinator, uint64_t now_ms,
                            const struct cut_record *whole, const char *unready);
 

@@ -90,6 +90,10 @@ static void waiting_for(const struct coordinator *coordinator, char *ret_text, s
         put_awaited(coordinator, ret_text, text_bytes);
     else if (waits_for_room(coordinator, ret_text, text_bytes))
         return;
+    else if (run->phase == PHASE_PREPARE && run->unready.generation == run->generation)
+        snprintf(ret_text, text_bytes, "%.200s; %s", run->unready.text,
+                 run->unready.searching ? "an older checkpoint is looked for"
+                                        : "it is asked again");
     else if (run->phase == PHASE_PREPARE)
         snprintf(ret_text, text_bytes, "servers prepare version %llu",
                  (unsigned long long)run->steps.version);

@@ -27,23 +27,66 @@ static void begin_training(struct coordinator *coordinator)
     commit_open_version(coordinator);
 }
 
+static bool prepares_cut(const struct run *run)
+{
+    return run->phase == PHASE_PREPARE && run->cuts.newest.name.generation > 0;
+}
+
 /* Whether the cut that a rewind goes to may be damaged. An async run would lose what its journal
  * has beside that cut, so it goes back further only when an operator says so. */
 static bool may_be_damaged(const struct run *run, enum err code)
 {
-    return (code == ERR_CORRUPT || code == ERR_NOT_FOUND) && run->phase == PHASE_PREPARE &&
-           run->cuts.newest.name.generation > 0 && !run->settings.async;
+    return (code == ERR_CORRUPT || code == ERR_NOT_FOUND) && prepares_cut(run) &&
+           !run->settings.async;
+}
+
+/* Whether the cut may be there later: a file system is not mounted yet, or is not well. */
+static bool may_come(const struct run *run, enum err code)
+{
+    return (code == ERR_NOT_FOUND || code == ERR_DENIED || code == ERR_IO) && prepares_cut(run);
+}
+
+/* Files that are there all the same are read by the next generation: servers try each one once. */
+static void wait_for_files(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct unready *unready = &coordinator->run.unready;
+    unready->again_ms = now_ms + coordinator->settings.lease_ms;
+    run_due(coordinator, unready->again_ms);
+}
+
+void reports_look_again(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    struct unready *unready = &run->unready;
+    if (run->phase != PHASE_PREPARE || unready->generation != run->generation ||
+        unready->again_ms == 0)
+        return;
+    if (unready->again_ms <= now_ms)
+        generation_go_back(coordinator);
+    else
+        run_due(coordinator, unready->again_ms);
+}
+
+static void note_unready(struct coordinator *coordinator, enum err code, const char *text)
+{
+    struct run *run = &coordinator->run;
+    if (strcmp(run->unready.text, text) != 0)
+        effects_log(&coordinator->effects, true, "%s", text);
+    run->unready = (struct unready){.generation = run->generation, .code = code};
+    snprintf(run->unready.text, sizeof run->unready.text, "%s", text);
 }
 
 /* The server cannot hold the chunks of its command. */
-static void not_ready(struct coordinator *coordinator, struct server_entry *server,
+static void not_ready(struct coordinator *coordinator, uint64_t now_ms, struct server_entry *server,
                       const struct server_report *report)
 {
+    struct run *run = &coordinator->run;
+    enum err code = report->ready.code;
     char text[COORDINATOR_TEXT_BYTES];
     if (server->state == SERVER_IS_EMPTIED) { /* P11: it has no chunk, and leaves */
         effects_log(&coordinator->effects, true,
                     "server cannot prepare  server=%s err=%s next=without it reason=\"%.120s\"",
-                    server->name, err_name(report->ready.code), report->ready.text);
+                    server->name, err_name(code), report->ready.text);
         return;
     }
     if (generation_may_go_back(coordinator)) {
@@ -53,14 +96,26 @@ static void not_ready(struct coordinator *coordinator, struct server_entry *serv
     }
     const char *why = report->ready.text;
     snprintf(text, sizeof text, "server %s cannot prepare: %.150s", server->name,
-             why[0] != 0 ? why : err_text(report->ready.code));
-    if (!may_be_damaged(&coordinator->run, report->ready.code)) {
+             why[0] != 0 ? why : err_text(code));
+    if (!may_be_damaged(run, code) && !may_come(run, code)) {
         ending_over(coordinator, RUN_FAILED, text);
         return;
     }
+    note_unready(coordinator, code, text);
+    if (!may_be_damaged(run, code)) {
+        wait_for_files(coordinator, now_ms);
+        return;
+    }
+    run->unready.searching = true;
     struct effect *effect = effects_add(&coordinator->effects, EFFECT_FIND_CUT);
     effect->find.version_max = UINT64_MAX;
     memcpy(effect->find.unready, text, sizeof text);
+}
+
+bool reports_want_cut(const struct run *run)
+{
+    const struct unready *unready = &run->unready;
+    return prepares_cut(run) && unready->searching && unready->generation == run->generation;
 }
 
 void reports_cut_found(struct coordinator *coordinator, uint64_t now_ms,
@@ -74,10 +129,17 @@ void reports_cut_found(struct coordinator *coordinator, uint64_t now_ms,
         advance_run(coordinator, now_ms);
         return;
     }
-    if (!run_active(run) || run->phase != PHASE_PREPARE)
+    if (!reports_want_cut(run))
         return;
+    run->unready.searching = false;
     /* P7: a newer one is of a coordinator that took this one's place; the store says so. */
-    if (whole == NULL || !cuts_is_newer(newest, whole->name)) {
+    bool taken = whole != NULL && cuts_is_newer(whole->name, newest);
+    bool older = whole != NULL && cuts_is_newer(newest, whole->name);
+    if (!older && !taken && may_come(run, run->unready.code)) {
+        wait_for_files(coordinator, now_ms);
+        return;
+    }
+    if (!older) {
         ending_over(coordinator, RUN_FAILED, unready);
         return;
     }
@@ -125,7 +187,7 @@ static enum err ready(struct coordinator *coordinator, uint64_t now_ms, struct s
     if (report->ready.code != ERR_OK && run->phase == PHASE_GATHER)
         return ERR_OK; /* that generation is given up, and the next one has a PREPARE of its own */
     if (report->ready.code != ERR_OK) {
-        not_ready(coordinator, server, report);
+        not_ready(coordinator, now_ms, server, report);
         advance_run(coordinator, now_ms);
         return ERR_OK;
     }

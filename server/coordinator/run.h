@@ -200,6 +200,15 @@ struct ending {
     bool cuts_again; /* it was, and the newest version's cut has its own time */
 };
 
+/* What a server reported that cannot prepare the newest cut (reports.c). */
+struct unready {
+    uint64_t generation; /* in which; 0: none did */
+    enum err code;
+    char text[COORDINATOR_TEXT_BYTES];
+    bool searching;    /* a whole cut is looked for */
+    uint64_t again_ms; /* then the next generation tries it; 0: not by time */
+};
+
 struct run {
     enum run_state state;                /* phase.c */
     enum phase phase;                    /* phase.c */
@@ -231,6 +240,8 @@ struct run {
     struct validation validation;
 
     struct cuts cuts;
+
+    struct unready unready;
 
     struct ending ending;
 

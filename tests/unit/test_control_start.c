@@ -386,22 +386,27 @@ TEST_F(a_successor_goes_on_with_the_stored_run_in_a_new_generation, control)
 /* The operator has other settings, and the disk is full. */
 TEST_F(a_resume_that_fails_leaves_all_to_the_run_that_goes_on, control, .trains = true)
 {
-    static const char other[] = SPEC("") "checkpoint: {every_steps: 3}\n";
+    static const char other[] = SPEC("") "optimizer: {lr: 0.3}\n"; /* of other bits */
     struct file_claim claim;
     scoped(store_run_release) struct store_run before = {0}, after = {0};
+    join(f); /* and brings the fingerprint */
     assert_int_equal(store_find_active_run(f->store, &before, NULL), ERR_OK);
     control_free(f->control);
     open_office(f);
     control_continue(f->control, f->now_ns);
+    assert_true(before.has_fingerprint);
     opens = ERR_NO_SPACE;
+    served_run = 0;
     enum err err = say(f, run_call(f, other, true));
     opens = ERR_OK;
     assert_int_equal(err, ERR_NO_SPACE);
+    assert_int_equal(served_run, 0);
     assert_true(control_active(f->control));
     assert_int_equal(file_claim_take(folder_path(&f->folder, "run/lock"), false, &claim, NULL),
                      ERR_EXISTS);
     assert_int_equal(store_find_active_run(f->store, &after, NULL), ERR_OK);
     assert_string_equal(after.spec, before.spec);
+    assert_true(after.has_fingerprint);
 }
 
 TEST_F(p7_a_successor_stops_the_run_when_its_operator_was_told_so, control, .trains = true)
@@ -619,6 +624,25 @@ TEST_F(p9_a_run_goes_back_to_a_whole_checkpoint_when_the_store_has_room, control
     assert_int_equal(cuts_read, 2);
 }
 
+/* It trains by the time that an older one has been read. */
+TEST_F(p9_a_run_that_has_its_newest_checkpoint_after_all_keeps_it, control, .trains = true)
+{
+    record_version_5(f);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    struct server_report ready_of_5 = {
+        .kind = SERVER_READY,
+        .ready = {.cut = {f->shards.generation, 5}, .code = ERR_NOT_FOUND, .text = "no folder"}};
+    report(f, ready_of_5);
+    assert_int_equal(control_next_ns(f->control), 0); /* the search is under way */
+    ready_of_5.ready.code = ERR_OK;
+    report(f, ready_of_5);
+    assert_false(control_loading(f->control));
+    while (control_next_ns(f->control) == 0)
+        control_tick(f->control, f->now_ns);
+    assert_int_equal(past_later(f).cut.name.version, 5);
+}
+
 TEST_F(p9_a_run_goes_back_to_a_whole_checkpoint_though_the_store_refused_it_in_a_start, control,
        .trains = true)
 {
@@ -720,14 +744,15 @@ TEST_F(an_operator_hears_that_steps_are_missing_in_the_log, control, .trains = t
     assert_true(notes_have("\nsteps are missing")); /* a line of its own */
 }
 
-/* The operator hears of it, and nothing is lost: no restart begins the run, and the choice stays. */
+/* The operator hears of it, and nothing is lost: the choice stays. */
 static void expect_no_room(struct control_fixture *f, const char *dir)
 {
     struct checkpoint_name chosen;
     assert_int_equal(say(f, run_call(f, spec, true)), ERR_NO_SPACE);
     assert_true(answer.text[0] != 0);
     assert_int_equal(control_failed(f->control), ERR_OK);
-    assert_false(store_has_active_run(f));
+    assert_false(control_loading(f->control));
+    assert_true(store_has_active_run(f)); /* as it was, for the next start */
     assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_OK);
 }
 

@@ -71,15 +71,16 @@ TEST_F(who_cannot_prepare_what_is_given_up_fails_nothing, coordinator, .plan = 2
     assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.cut.version, 6);
 }
 
-/* The machine of the server that reported it is to blame, or nothing is left. */
-TEST_F(a_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinator, .plan = 20)
+/* The machine of the server that reported it is to blame, or nothing whole is left. */
+TEST_F(a_damaged_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinator,
+       .plan = 20)
 {
     struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
     start_preparing(f, &f->run, &past);
     const struct cut_record newer = {.name = {5, 10}}; /* P7: another coordinator's */
     const struct cut_record *const found[] = {&past.cut, NULL, &newer};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(say_unready(f, 0, ERR_NOT_FOUND), ERR_OK);
+        assert_int_equal(say_unready(f, 0, ERR_CORRUPT), ERR_OK);
         coordinator_cut_found(f->coordinator, f->now_ms, found[i], "s0 says so");
         look(f);
         assert_int_equal(status(f).state, RUN_FAILED);
@@ -88,6 +89,48 @@ TEST_F(a_cut_that_is_whole_here_or_the_last_one_fails_the_run_by_name, coordinat
         past.generation++;
         begin(f, &f->run, &past);
     }
+}
+
+/* A file system that is not mounted yet, or that is not well for a moment: nobody finds a cut. */
+TEST_F(files_that_may_come_are_waited_for, coordinator, .plan = 20)
+{
+    static const enum err codes[] = {ERR_NOT_FOUND, ERR_DENIED, ERR_IO};
+    struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
+    start_preparing(f, &f->run, &past);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(say_ready(f, 0, 9), ERR_OK);
+        assert_int_equal(say_unready(f, 1, codes[i]), ERR_OK);
+        if (codes[i] == ERR_NOT_FOUND)
+            coordinator_cut_found(f->coordinator, f->now_ms, NULL, "s1 says so");
+        look(f);
+        assert_string_equal(status(f).reason,
+                            "server s1 cannot prepare: g4-v9: block 3; it is asked again");
+        tick(f, LEASE_MS);
+        assert_int_equal(command(f, 1, SERVER_PREPARE)->prepare.cut.version, 9);
+        assert_true(status(f).generation > f->generation);
+        f->generation = status(f).generation;
+    }
+    ready_all(f, 9);
+    step(f, 9);
+}
+
+/* Servers have read the newest cut after all: the store keeps it. */
+TEST_F(a_search_ends_with_its_generation, coordinator, .plan = 20)
+{
+    struct coordinator_past past = {.generation = 4, .cut = cut_at(9)};
+    const struct cut_record whole = cut_at(6);
+    start_preparing(f, &f->run, &past);
+    assert_false(coordinator_wants_cut(f->coordinator));
+    assert_int_equal(say_unready(f, 1, ERR_CORRUPT), ERR_OK);
+    assert_true(coordinator_wants_cut(f->coordinator));
+    restart_server(f, 0);
+    f->generation = status(f).generation;
+    assert_false(coordinator_wants_cut(f->coordinator));
+    coordinator_cut_found(f->coordinator, f->now_ms, &whole, "s1 says so");
+    look(f);
+    ready_all(f, 9);
+    assert_int_equal(status(f).cut.version, 9);
+    step(f, 9);
 }
 
 /* Its journal would not fit an older cut. */
