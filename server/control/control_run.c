@@ -34,11 +34,15 @@ static enum err fill_parameters(struct control_run *run)
     return ERR_OK;
 }
 
+static uint64_t held_out(const struct spec *spec, uint64_t all)
+{
+    uint64_t limit = spec->train.validation_samples;
+    return limit > 0 && limit < all ? limit : all;
+}
+
 uint64_t control_run_held_out(const struct control_run *run)
 {
-    uint64_t limit = run->spec.train.validation_samples;
-    uint64_t all = run->stored.validation_samples;
-    return limit > 0 && limit < all ? limit : all;
+    return held_out(&run->spec, run->stored.validation_samples);
 }
 
 static void fill_settings(struct control_run *run)
@@ -397,20 +401,42 @@ static enum err overlay(const struct control_wish *wish, const char *spec, struc
     return ERR_OK;
 }
 
+/* Whether a validation has another last piece, or none any more: workers probe their numerics with
+ * its products too (worker/fingerprint.h), though no weight depends on them. `all`: held-out samples. */
+static enum err compare_pieces(const char *stored, const char *wanted, uint64_t all,
+                               bool *ret_other, struct reason *reason)
+{
+    const char *const texts[2] = {stored, wanted};
+    uint64_t count[2], rest[2];
+    for (int i = 0; i < 2; i++) {
+        struct spec spec;
+        TRY(spec_parse((struct slice){(const uint8_t *)texts[i], strlen(texts[i])}, "the run's spec",
+                       NULL, &spec, reason));
+        count[i] = held_out(&spec, all);
+        rest[i] = count[i] % spec.train.microbatch;
+    }
+    *ret_other = (count[0] > 0) != (count[1] > 0) || rest[0] != rest[1];
+    return ERR_OK;
+}
+
 static enum err plan_resume(struct store *store, const struct control_wish *wish,
                             struct store_run *stored, struct control_plan *plan, struct buf *spec,
                             struct reason *reason)
 {
     const struct start_run_request *request = wish->request;
-    bool other_bits = false;
+    bool other_bits = false, other_pieces = false;
     TRY(find_run(store, wish, stored, plan, reason));
     TRY(pin_spec(request->spec, stored->spec, spec, reason));
-    if (request->spec[0] != 0)
-        TRY(compare(stored->spec, (const char *)spec->data, &plan->notes, &other_bits, reason));
-    if (other_bits) { /* the first worker brings the one of what it computes now */
-        stored->has_fingerprint = plan->past.has_fingerprint = false;
-        TRY(time_again(request->spec, spec, reason));
+    const char *wanted = (const char *)spec->data;
+    if (request->spec[0] != 0) {
+        TRY(compare(stored->spec, wanted, &plan->notes, &other_bits, reason));
+        TRY(compare_pieces(stored->spec, wanted, request->validation_samples, &other_pieces,
+                           reason));
     }
+    if (other_bits || other_pieces) /* the first worker brings the one of what it computes now */
+        stored->has_fingerprint = plan->past.has_fingerprint = false;
+    if (other_bits)
+        TRY(time_again(request->spec, spec, reason));
     if (memcmp(stored->data_digest, request->data_digest, WIRE_DIGEST_BYTES) != 0)
         return reason_set(reason, ERR_DATA_SET,
                           "the data set is not the one that %s was trained on", wish->directory);

@@ -258,6 +258,28 @@ TEST_F(a_resume_that_changes_the_bits_takes_the_fingerprint_of_its_first_worker,
     store_run_release(&stored);
 }
 
+/* Their numerics were probed with a last piece of one sample: 5 of microbatches of 2. */
+TEST_F(a_resume_with_other_pieces_of_a_validation_takes_its_first_worker_s_fingerprint, plan)
+{
+    static const struct {
+        const char *count;
+        bool stays;
+    } cases[] = {{"7", true}, {"6", false}, {"0", false /* all 30 */}};
+    const uint8_t fingerprint[WIRE_DIGEST_BYTES] = {5};
+    store_run(f);
+    uint64_t run = f->plan.run->stored.run;
+    assert_int_equal(store_put_fingerprint(f->store, f->term, run, fingerprint, NULL), ERR_OK);
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024];
+        const char *before = strstr(spec, "validation_samples: 5");
+        snprintf(text, sizeof text, "%.*svalidation_samples: %s%s", (int)(before - spec), spec,
+                 cases[i].count, before + strlen("validation_samples: 5"));
+        f->request.spec = text;
+        assert_int_equal(plan(f), ERR_OK);
+        assert_int_equal(f->plan.past.has_fingerprint, cases[i].stays);
+    }
+}
+
 #define TIMED(products)                                                                            \
     "model: {kind: mlp, layers: [2, 8, 3]}\n"                                                      \
     "data: {kind: spiral, validation: 0.1}\n"                                                      \

@@ -13,6 +13,8 @@
 
 enum { SLOTS = 4, SLOT_SAMPLES = 2, EPOCH_SAMPLES = 30, SEGMENT_BYTES = 1000 };
 
+static uint64_t halved_from; /* steps from here on are half as large */
+
 struct step_log_fixture {
     void *folder;
     const char *directory;
@@ -38,6 +40,7 @@ static void open_at(struct step_log_fixture *f, uint64_t version)
 
 static void step_log_set_up(struct step_log_fixture *f)
 {
+    halved_from = UINT64_MAX;
     assert_int_equal(folder_make(&f->folder), 0);
     f->directory = folder_path(&f->folder, ".");
     open_at(f, 0);
@@ -55,9 +58,15 @@ static double time_s(uint64_t step)
     return 1000 + 0.25 * (double)(step * (step + 1)) + (step >= 12 ? 10 : 0);
 }
 
+static int slots_of(uint64_t step)
+{
+    return step < halved_from ? SLOTS : SLOTS / 2;
+}
+
 /* The row of a step, as record.c writes what the ledger reads of it. */
 static void print_row(struct buf *out, uint64_t step)
 {
+    int slots = slots_of(step);
     assert_int_equal(buf_printf(out,
                                 "{\"step\":%" PRIu64 ",\"samples\":%" PRIu64
                                 ",\"skipped\":%s,\"ticket\":%" PRIu64
@@ -65,9 +74,9 @@ static void print_row(struct buf *out, uint64_t step)
                                 "\"epoch_samples\":%d,\"digest\":\"%016" PRIx64
                                 "\",\"slot_ms\":%" PRIu64 ",\"generation\":1,\"time\":%.2f}\n",
                                 step, (step + 1) * SLOTS * SLOT_SAMPLES,
-                                step == 7 ? "true" : "false", step * SLOTS, SLOTS, SLOT_SAMPLES,
-                                SLOTS * SLOT_SAMPLES, EPOCH_SAMPLES, step * 77, 1 + step % 5,
-                                time_s(step)),
+                                step == 7 ? "true" : "false", step * (uint64_t)slots, slots,
+                                SLOT_SAMPLES, slots * SLOT_SAMPLES, EPOCH_SAMPLES, step * 77,
+                                1 + step % 5, time_s(step)),
                      ERR_OK);
 }
 
@@ -114,7 +123,7 @@ static enum err see(void *context, const char *path, uint64_t line, struct slice
     return ERR_OK;
 }
 
-static void assert_rows(struct step_log_fixture *f, uint64_t count)
+static void assert_each_once(struct step_log_fixture *f, uint64_t count)
 {
     scoped(file_names_release) struct file_names paths = {0};
     struct seen seen = {.in_order = true};
@@ -129,6 +138,11 @@ static void assert_rows(struct step_log_fixture *f, uint64_t count)
     assert_true(seen.in_order && !torn);
     assert_int_equal(seen.next, count);
     assert_int_equal(f->log.sums.step_count, count);
+}
+
+static void assert_rows(struct step_log_fixture *f, uint64_t count)
+{
+    assert_each_once(f, count);
     assert_int_equal(f->log.sums.fault_count, 0);
 }
 
@@ -206,6 +220,21 @@ TEST_F(a_rewind_opens_the_one_segment_that_it_goes_back_into, step_log)
         assert_rows(f, version);
     }
     assert_int_equal(segments(f), 0);
+}
+
+/* Their samples were counted before, but each of them was made. */
+TEST_F(a_log_of_steps_that_became_smaller_has_them_all, step_log)
+{
+    halved_from = 30;
+    assert_int_equal(append(f, 0, 58), ERR_OK);
+    assert_true(step_log_has_all(&f->log, 58));
+    step_log_release(&f->log);
+    open_at(f, 45);
+    assert_int_equal(f->reached, 58);
+    assert_int_equal(step_log_rewind(&f->log, 45, &f->reason), ERR_OK);
+    assert_each_once(f, 45);
+    assert_int_equal(append(f, 45, 58), ERR_OK);
+    assert_each_once(f, 58);
 }
 
 TEST_F(rows_reach_as_far_as_none_is_missing_in_any_segment, step_log)
