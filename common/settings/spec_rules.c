@@ -292,6 +292,32 @@ static enum err check_audit(struct draft *draft)
     return ERR_OK;
 }
 
+/* bf16 and tf32 are a GPU's, whose attention has so much room (kernels/cuda/attention*.cu). */
+static enum err check_attention(struct draft *draft)
+{
+    enum { BF16_CHANNELS_MAX = 128, TF32_CHANNELS_MAX = 256, BF16_QUERIES_MAX = 1 << 22 };
+    const struct spec *spec = draft->spec;
+    const struct spec_model *model = &spec->model;
+    bool bf16 = spec->train.compute == SPEC_COMPUTE_BF16;
+    uint32_t channels = model->width / model->heads;
+    uint32_t channels_max = bf16 ? BF16_CHANNELS_MAX : TF32_CHANNELS_MAX;
+    if (spec->train.compute == SPEC_COMPUTE_FP32)
+        return ERR_OK;
+    if (channels > channels_max)
+        return COMPLAIN(draft, "model.heads", "train.compute",
+                        "a head has %u channels (model.width / model.heads); with train.compute: "
+                        "%s at most %u are possible",
+                        channels, bf16 ? "bf16" : "tf32", channels_max);
+    uint64_t heads = model->heads / spec_mesh_ranks(&spec->mesh);
+    uint64_t queries = heads * model->context * spec->train.microbatch;
+    if (bf16 && queries > BF16_QUERIES_MAX)
+        return COMPLAIN(draft, "train.microbatch", "train.compute",
+                        "train.microbatch x model.heads x model.context are %llu queries at a "
+                        "time; with train.compute: bf16 at most %d are possible",
+                        (unsigned long long)queries, BF16_QUERIES_MAX);
+    return ERR_OK;
+}
+
 static enum err check_train(struct draft *draft)
 {
     const struct spec *spec = draft->spec;
@@ -327,6 +353,7 @@ static enum err check_train(struct draft *draft)
                         train->products);
     if (!reads_tokens(&spec->model))
         return ERR_OK;
+    TRY(check_attention(draft));
     if (spec_run_samples(spec) > RUN_TOKENS_MAX / spec->model.context)
         return COMPLAIN(draft, "train.steps", "model.context",
                         "steps x slots x slot_samples x context is more than 2^62 tokens");

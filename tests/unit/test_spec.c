@@ -230,6 +230,16 @@ TEST(every_refusal_names_the_place)
         {"model: {kind: llama, heads: 1, width: 512}\n" TEXT,
          "run.yaml:1: a head has 512 channels (model.width / model.heads); rotary positions need "
          "an even number of them, at most 256"},
+        {"model: {width: 1024}\n" TEXT "train: {compute: bf16}",
+         "run.yaml:3: a head has 256 channels (model.width / model.heads); with train.compute: "
+         "bf16 at most 128 are possible"},
+        {"model: {width: 2048}\n" TEXT "train: {compute: tf32}",
+         "run.yaml:3: a head has 512 channels (model.width / model.heads); with train.compute: "
+         "tf32 at most 256 are possible"},
+        {"model: {context: 1048576}\n" TEXT
+         "train: {compute: bf16, slot_samples: 2, microbatch: 2}",
+         "run.yaml:3: train.microbatch x model.heads x model.context are 8388608 queries at a "
+         "time; with train.compute: bf16 at most 4194304 are possible"},
         {"model: {tensor_max: 6}\n" TEXT, "run.yaml:1: model.tensor_max must be a power of two"},
         {"model: {heads: 6, width: 96}\n" TEXT "train: {pieces: 4}",
          "run.yaml:3: train.pieces (4) must be a power of two that divides model.heads; 2 works"},
