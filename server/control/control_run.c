@@ -251,10 +251,8 @@ static enum err adopt(const struct control_wish *wish, struct store_run *stored,
                                                 .applied = about->counters.applied,
                                                 .skips_in_row = about->counters.skips_in_row};
     past->cut.server_count = about->server_count;
-    for (uint32_t i = 0; i < about->server_count; i++) {
-        snprintf(past->cut.servers[i].name, sizeof past->cut.servers[i].name, "server-%u", i);
+    for (uint32_t i = 0; i < about->server_count; i++) /* whose names nobody knows any more */
         memcpy(past->cut.servers[i].digest, about->manifests[i].bytes, WIRE_DIGEST_BYTES);
-    }
     return stored->spec != NULL && stored->restore != NULL ? ERR_OK : ERR_NOMEM;
 }
 

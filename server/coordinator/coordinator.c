@@ -126,7 +126,7 @@ enum err coordinator_checkpoint(struct coordinator *coordinator)
 {
     if (!run_active(&coordinator->run))
         return ERR_NO_RUN;
-    cuts_ask(&coordinator->run.cuts);
+    cuts_ask_at(&coordinator->run.cuts, coordinator->run.steps.version + 1);
     return ERR_OK;
 }
 

@@ -15,7 +15,7 @@
 static const char *maybe_gone(const struct coordinator *coordinator, uint32_t there)
 {
     const struct cut_record *cut = &coordinator->run.cuts.newest;
-    bool asks = coordinator->run.settings.restarts && there > 0;
+    bool asks = coordinator->run.settings.restarts && there > 0 && !cuts_is_nameless(cut);
     for (uint32_t i = 0; asks && i < cut->server_count; i++) {
         struct server_entry *server = servers_named(&coordinator->servers, cut->servers[i].name);
         if (server == NULL || (server->link == 0 && !server->given_up))

@@ -33,9 +33,15 @@ void cuts_ask(struct cuts *cuts)
     cuts->wanted = true;
 }
 
+void cuts_ask_at(struct cuts *cuts, uint64_t version)
+{
+    if (version > cuts->asked_at)
+        cuts->asked_at = version;
+}
+
 bool cuts_asked(const struct cuts *cuts, uint64_t version)
 {
-    return cuts->wanted || (cuts->again_at > 0 && version >= cuts->again_at);
+    return cuts->wanted || (cuts->asked_at > 0 && version >= cuts->asked_at);
 }
 
 void cuts_ask_done(struct cuts *cuts)
@@ -45,8 +51,8 @@ void cuts_ask_done(struct cuts *cuts)
     uint64_t version = newest->record.name.version;
     newest->asked = cuts_asked(cuts, version);
     cuts->wanted = false;
-    if (version >= cuts->again_at)
-        cuts->again_at = 0;
+    if (version >= cuts->asked_at)
+        cuts->asked_at = 0;
 }
 
 bool cuts_same(struct cut_name a, struct cut_name b)
@@ -158,6 +164,11 @@ uint32_t cuts_file(const struct cut_record *record, const char *server)
         if (strcmp(record->servers[i].name, server) == 0)
             return i;
     return WIRE_SERVERS_MAX;
+}
+
+bool cuts_is_nameless(const struct cut_record *record)
+{
+    return record->server_count > 0 && record->servers[0].name[0] == 0;
 }
 
 const struct cut_record *cuts_manifest(struct cuts *cuts, struct cut_name name, const char *server,
@@ -293,8 +304,8 @@ void cuts_forget(struct cuts *cuts)
         uint64_t version = pending->record.name.version;
         if (pending->complete)
             continue;
-        if (pending->asked && version > cuts->again_at)
-            cuts->again_at = version;
+        if (pending->asked)
+            cuts_ask_at(cuts, version);
         give_up(cuts, pending);
     }
 }

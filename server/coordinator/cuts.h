@@ -14,7 +14,7 @@ struct pending_cut {
     struct map map; /* servers as the record numbers them */
     uint32_t have_count;
     bool complete; /* every manifest is there: it is being written down */
-    bool asked;    /* somebody waits for it, or for a newer one */
+    bool asked;    /* for somebody: it is made again when it is given up */
     bool have[WIRE_SERVERS_MAX];
 };
 
@@ -23,7 +23,7 @@ struct cuts {
     /* Its chunk map (P10); without ranges when another start recorded the cut. */
     struct map map;
     bool wanted;       /* the next commit is to be one */
-    uint64_t again_at; /* the same of the commit that leads to this version; 0: none */
+    uint64_t asked_at; /* the same of the first that leads to this version at least; 0: none */
     uint32_t pending_count;
     struct pending_cut *pending;        /* CUTS_PENDING_MAX, oldest first */
     char error[COORDINATOR_TEXT_BYTES]; /* why the newest was not recorded; "" */
@@ -36,8 +36,9 @@ struct cuts {
 enum err cuts_init(struct cuts *cuts, const struct cut_record *newest) MUST_USE; /* ERR_NOMEM */
 void cuts_release(struct cuts *cuts);
 
-/* The next commit is to be a cut. */
+/* The next commit is to be a cut; the one that leads to this version, or to a later one. */
 void cuts_ask(struct cuts *cuts);
+void cuts_ask_at(struct cuts *cuts, uint64_t version);
 /* Whether the commit that leads to this version is to be one; and it is: its cut was ordered. */
 bool cuts_asked(const struct cuts *cuts, uint64_t version);
 void cuts_ask_done(struct cuts *cuts);
@@ -72,6 +73,8 @@ bool cuts_need(const struct cuts *cuts, const char *server);
 bool cuts_last_needs(const struct cuts *cuts, const char *server);
 /* The server's number in the record; WIRE_SERVERS_MAX: the cut needs no file of it. */
 uint32_t cuts_file(const struct cut_record *record, const char *server);
+/* A cut that was taken from its directory: which servers wrote its files is not known. */
+bool cuts_is_nameless(const struct cut_record *record);
 /* The cut is written down: it is `newest` now, and older ones are forgotten. False: nobody waits
  * for it. */
 bool cuts_recorded(struct cuts *cuts, struct cut_name name);

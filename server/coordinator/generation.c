@@ -246,7 +246,7 @@ enum err generation_stored(struct coordinator *coordinator, uint64_t now_ms, uin
  * resumes it answers for those that are gone. */
 static bool awaits_cut_servers(const struct run *run)
 {
-    return run->settings.restarts && run->settings.async;
+    return run->settings.restarts && run->settings.async && !cuts_is_nameless(&run->cuts.newest);
 }
 
 /* P12: a successor of an async run begins on exactly the servers of the newest cut, which it waits
@@ -472,7 +472,8 @@ void generation_go_back(struct coordinator *coordinator)
     if (run->moves.change == CHANGE_BEGUN)
         cuts_forget(&run->cuts); /* the first cut of the generation that is undone */
     moves_undo_change(&run->moves);
-    run->next_map = NEXT_MAP_OF_CUT;
+    if (run->next_map != NEXT_MAP_WITHOUT) /* an operator's word, for the next generation */
+        run->next_map = NEXT_MAP_OF_CUT;
 }
 
 enum err generation_first_cut_again(struct coordinator *coordinator)

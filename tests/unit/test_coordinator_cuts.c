@@ -394,6 +394,17 @@ TEST_F(a_rewind_does_not_forget_a_cut_that_was_asked_for, coordinator, .steps = 
     step_cuts(f, 2, false);
 }
 
+TEST_F(a_rewind_does_not_use_up_a_cut_that_was_just_asked_for, coordinator, .steps = 9)
+{
+    step_cuts(f, 0, false);
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+    restart_server(f, 0);
+    f->generation = status(f).generation;
+    ready_all(f, 0);
+    step_cuts(f, 0, false);
+    step_cuts(f, 1, true);
+}
+
 /* ---- stopping ---- */
 
 TEST_F(a_stop_finishes_the_step_in_flight_and_cuts, coordinator, .steps = 9, .workers = 1)
