@@ -31,8 +31,8 @@ struct notice_watch {
     char machine[WORD_BYTES];
     struct buf body;
     bool warned;
-    bool heard;        /* all questions were answered the last time … */
-    struct reason why; /* … or not */
+    bool heard;        /* all questions were answered the last time, or none was asked … */
+    struct reason why; /* … or why one was not */
 };
 
 /* ---- questions ---- */
@@ -165,6 +165,7 @@ static void watch_main(void *argument)
         if (watch->config.cloud < 0 || !wait_a_while(watch))
             return;
     watch->config.said(watch->config.owner, NOTICE_NOTHING, notice_cloud_name(cloud));
+    watch->heard = true;
     while (!ask_all(watch) && wait_a_while(watch))
         ;
 }

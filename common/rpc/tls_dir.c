@@ -466,30 +466,41 @@ static enum err machine_is_due(const char *folder, const struct tls_certificates
     return ERR_OK;
 }
 
-/* Those that are there. The hosts that are wanted are none of theirs. */
+static enum err machine_renew(const char *dir, const char *name, const struct authority *authority,
+                              const struct tls_certificates *wanted,
+                              const struct tls_revoked *revoked, struct reason *reason)
+{
+    struct tls_path folder;
+    struct tls_certificates machine = *wanted;
+    bool due;
+    machine.host_count = 0; /* those that are wanted are none of its */
+    machine.role = machine_of(name, &machine.name);
+    if (machine.role == TLS_ROLE_NONE)
+        return ERR_OK;
+    TRY(path_of(dir, name, "", &folder, reason));
+    TRY(machine_is_due(folder.text, &machine, revoked, &due, reason));
+    return due ? certificate_make(dir, authority, machine.role, &machine, reason) : ERR_OK;
+}
+
+/* Those that are there, each; the first error. */
 static enum err machines_renew(const char *dir, const struct authority *authority,
                                const struct tls_certificates *wanted, struct reason *reason)
 {
-    struct tls_path list, folder;
+    struct tls_path list;
     struct tls_revoked revoked = {0};
     scoped(file_names_release) struct file_names names = {0};
+    enum err first = ERR_OK;
     bool news;
     TRY(path_of(dir, "revoked", "", &list, reason));
     TRY(tls_revoked_read(list.text, &revoked, &news, reason));
     TRY(file_list(dir, &names, reason));
     for (size_t i = 0; i < names.count; i++) {
-        struct tls_certificates machine = *wanted;
-        bool due;
-        machine.host_count = 0;
-        machine.role = machine_of(names.names[i], &machine.name);
-        if (machine.role == TLS_ROLE_NONE)
-            continue;
-        TRY(path_of(dir, names.names[i], "", &folder, reason));
-        TRY(machine_is_due(folder.text, &machine, &revoked, &due, reason));
-        if (due)
-            TRY(certificate_make(dir, authority, machine.role, &machine, reason));
+        struct reason why;
+        enum err err = machine_renew(dir, names.names[i], authority, wanted, &revoked, &why);
+        if (err != ERR_OK && first == ERR_OK)
+            first = reason_set(reason, err, "%s", why.text);
     }
-    return ERR_OK;
+    return first;
 }
 
 enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,

@@ -365,6 +365,20 @@ TEST_F(a_revoked_machines_certificate_is_not_renewed, dir, .made = true)
     assert_int_equal(end_of(f, "worker-b", TLS_ROLE_WORKER, "b"), NOW_S + LATER_S + 30 * 86400);
 }
 
+/* A copy that was cut short. */
+TEST_F(a_damaged_machines_folder_is_named_and_the_others_are_renewed, dir, .made = true)
+{
+    char path[320];
+    const struct tls_certificates later = {.now_s = NOW_S + LATER_S};
+    make(f, &(struct tls_certificates){.role = TLS_ROLE_WORKER, .name = "a", .now_s = NOW_S});
+    make(f, &(struct tls_certificates){.role = TLS_ROLE_WORKER, .name = "b", .now_s = NOW_S});
+    file_of(f, "worker-a/worker.crt", path);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(tls_make_cluster_certificates(f->path, &later, &f->reason), ERR_INVALID);
+    assert_non_null(strstr(f->reason.text, "worker-a/worker.crt"));
+    assert_int_equal(end_of(f, "worker-b", TLS_ROLE_WORKER, "b"), NOW_S + LATER_S + 30 * 86400);
+}
+
 /* Somebody keeps a folder of before, and notes. */
 TEST_F(a_folder_that_no_machine_has_is_left_alone, dir, .made = true)
 {
