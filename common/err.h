@@ -51,7 +51,8 @@
     X(NOT_SYNCED, STOP, "what was written may not be on disk")                                     \
     X(NAME_TAKEN, STOP, "another server of this name is connected")                                \
     X(EXPELLED, REJECT, "worker was expelled from the run")                                        \
-    X(SEARCHING, WAIT, "a checkpoint or a data set is still read")
+    X(SEARCHING, WAIT, "a checkpoint or a data set is still read")                                 \
+    X(NOT_VALID_YET, WAIT, "certificate is not valid yet")
 
 #define ERR_ENUM(code, reaction, text) ERR_##code,
 #define REACTION_ENUM(reaction) REACT_##reaction,

@@ -240,7 +240,7 @@ struct rpc_channel;
 
 /* A channel to "host:port"; connects when first used and again when the connection breaks.
  * `identity` = NULL: no TLS, loopback only. When its files are renewed, new connections use them.
- * ERR_UNTRUSTED: the identity is not valid now. */
+ * ERR_UNTRUSTED: the identity has ended. ERR_NOT_VALID_YET. */
 enum err rpc_channel_new(struct rpc_loop *loop, const char *address,
                          const struct tls_identity *identity, struct rpc_channel **ret_channel,
                          struct reason *reason) MUST_USE;

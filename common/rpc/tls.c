@@ -312,7 +312,7 @@ enum err tls_validity_check(struct tls_validity validity, const char *path, stru
         return reason_set(reason, ERR_UNTRUSTED, "%s: expired at %s; make a new one (roost cert)",
                           path, moment_text(validity.to_s).text);
     if (validity.now_s < validity.from_s)
-        return reason_set(reason, ERR_UNTRUSTED,
+        return reason_set(reason, ERR_NOT_VALID_YET,
                           "%s: valid only from %s on; is this machine's clock right?", path,
                           moment_text(validity.from_s).text);
     return ERR_OK;

@@ -135,9 +135,9 @@ struct tls_identity {
 
 /* The identity in `dir`, or in its folder of that name, for `role`, checked: files there and
  * readable, certificate valid at `now_s`, issued by that directory's CA, key fits, role is the one
- * asked for. ERR_UNTRUSTED: a file is missing or not PEM; everybody may read the key; expired, not
- * yet valid, of another CA, another role, or the key does not fit. `reason` names the file and the
- * remedy. */
+ * asked for. ERR_UNTRUSTED: a file is missing or not PEM; everybody may read the key; expired, of
+ * another CA, another role, or the key does not fit. ERR_NOT_VALID_YET: the clock may be behind, and
+ * time alone mends that. `reason` names the file and the remedy. */
 enum err tls_identity_read(const char *dir, enum tls_role role, int64_t now_s,
                            struct tls_identity *ret_identity, struct reason *reason) MUST_USE;
 void tls_identity_release(struct tls_identity *identity);
@@ -170,7 +170,8 @@ bool tls_identity_ends_soon(const struct tls_identity *identity, int64_t now_s,
  * *shown afterwards. */
 bool tls_identity_watch(struct tls_identity *shown, int64_t now_s, int64_t *warned_s,
                         struct reason *ret_sentence);
-/* ERR_UNTRUSTED when the certificate is not valid at `now_s`; `reason` names the file. */
+/* ERR_UNTRUSTED: the certificate has ended before `now_s`; ERR_NOT_VALID_YET. `reason` names the
+ * file. */
 enum err tls_identity_valid(const struct tls_identity *identity, int64_t now_s,
                             struct reason *reason) MUST_USE;
 
@@ -201,7 +202,7 @@ enum err tls_request_check(const struct tls_request *request, struct reason *rea
 /* A certificate and its key, issued by the CA `ca` with `ca_key` (PEM). Servers may be both ends of
  * a connection, workers too, but under TLS_WORKER_HOST alone; operators only its client end.
  * ERR_INVALID: a name or host that cannot be one; ERR_UNTRUSTED: the CA does not parse, or its time
- * is over. */
+ * is over; ERR_NOT_VALID_YET: its time has not come. */
 enum err tls_issue(struct slice ca, struct slice ca_key, const struct tls_request *request,
                    struct buf *ret_certificate, struct buf *ret_key,
                    struct reason *reason) MUST_USE;

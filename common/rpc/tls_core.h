@@ -39,7 +39,7 @@ struct tls_validity {
 };
 
 struct tls_validity tls_validity_of(const X509 *certificate, int64_t now_s);
-/* ERR_UNTRUSTED: it is over, or not yet. */
+/* ERR_UNTRUSTED: it is over. ERR_NOT_VALID_YET: it has not begun. */
 enum err tls_validity_check(struct tls_validity validity, const char *path,
                             struct reason *reason) MUST_USE;
 

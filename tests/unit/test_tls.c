@@ -213,7 +213,8 @@ TEST(what_is_wrong_with_an_identity_is_said)
     } rows[] = {
         {&ca.certificate, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S + HOUR_S + 1,
          ERR_UNTRUSTED, "w.crt: expired at 2026-01-01T01:00:00.000Z; make a new one (roost cert)"},
-        {&ca.certificate, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S - 301, ERR_UNTRUSTED,
+        {&ca.certificate, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S - 301,
+         ERR_NOT_VALID_YET,
          "w.crt: valid only from 2025-12-31T23:55:00.000Z on; is this machine's clock right?"},
         {&foreign.certificate, &pair.certificate, &pair.key, TLS_ROLE_WORKER, NOW_S, ERR_UNTRUSTED,
          "w.crt: was not issued by the CA in ca.crt"},
