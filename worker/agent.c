@@ -182,7 +182,7 @@ void agent_map_failed(struct agent *agent, uint64_t now_ms, enum err err)
 {
     if (!agent_is_member(agent) || !agent->map.asking)
         return;
-    if (agent_backoff_helps(err))
+    if (agent_backoff_helps_member(err))
         agent_map_later(&agent->map, now_ms, &agent->jitter);
     else
         react(agent, now_ms, NULL, err);
@@ -237,7 +237,7 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
     struct agent_tickets *tickets = &agent->tickets;
     if (!agent_is_member(agent) || !tickets->acquiring || sequence != tickets->sequence)
         return;
-    if (err != ERR_OK && agent_backoff_helps(err)) {
+    if (err != ERR_OK && agent_backoff_helps_member(err)) {
         agent_tickets_acquire_failed(tickets, now_ms, &agent->jitter);
         return;
     }
@@ -315,7 +315,7 @@ static void compute_failed(struct agent *agent, uint64_t now_ms, struct agent_ti
     } else if (result->blamed != 0) {
         end_ticket(agent, ticket, result->err);
         ticket->complete.unreachable = result->blamed;
-    } else if (agent_backoff_helps(result->err)) {
+    } else if (agent_backoff_helps_member(result->err)) {
         end_ticket(agent, ticket, ERR_STALE);
         agent_tickets_pause(&agent->tickets, now_ms, &agent->jitter);
     } else {
@@ -368,7 +368,7 @@ void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, en
     if (!has_server(agent, server))
         return;
     agent_traffic_stream_down(&agent->traffic, server);
-    if (err != ERR_OK && !agent_backoff_helps(err)) {
+    if (err != ERR_OK && !agent_backoff_helps_member(err)) {
         react(agent, now_ms, NULL, err);
         return;
     }

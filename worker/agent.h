@@ -39,8 +39,9 @@
  * before its map, or a newer one, is known.
  *
  * The agent reacts to an error in one of three ways, by err_reaction(). It asks again after a
- * jittered backoff (BUSY, BEHIND, an unreachable server): everything that is not acknowledged is
- * sent again, and duplicates do no harm. It drops the ticket and reports that (TOO_LATE; BUSY again
+ * jittered backoff (BUSY, BEHIND, an unreachable server, and, once it has been a member, a
+ * certificate that is refused): everything that is not acknowledged is sent again, and duplicates do
+ * no harm. It drops the ticket and reports that (TOO_LATE; BUSY again
  * and again, because the server may wait for a lower slot that nobody has any more, and the next
  * ticket is the lowest free slot). It ends the membership and joins again (OLD_GENERATION,
  * UNKNOWN_MEMBER, a lost control stream). In the last two cases it cancels the compute under way,

@@ -15,3 +15,8 @@ bool agent_backoff_helps(enum err err)
     enum reaction reaction = err_reaction(err);
     return err == ERR_CANCELLED || reaction == REACT_RETRY || reaction == REACT_WAIT;
 }
+
+bool agent_backoff_helps_member(enum err err)
+{
+    return err == ERR_UNTRUSTED || agent_backoff_helps(err);
+}

@@ -22,6 +22,7 @@ struct agent_member {
     unsigned join_failures;      /* in a row */
     uint64_t member, generation; /* 0 while it is no member */
     struct proof secret;
+    bool has_been_member;
 
     bool leaving, leave_sent;
     uint64_t leave_at; /* its tickets are dropped at this moment */

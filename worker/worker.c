@@ -340,9 +340,10 @@ static void on_stream_closed(struct worker *worker, const struct worker_event *e
 {
     const char *why = event->why != NULL ? event->why : "";
     reason_set(&worker->failure, event->err, "server %u: %s", event->server, why);
-    log_warning(worker->config->logger, "stream lost", log_uint("server", event->server),
-                log_text("err", err_name(event->err)), log_text("why", why),
-                log_text("next", reaction_name(err_reaction(event->err))));
+    if (worker_link_warning_is_due(&worker->links[event->server], event->err))
+        log_warning(worker->config->logger, "stream lost", log_uint("server", event->server),
+                    log_text("err", err_name(event->err)), log_text("why", why),
+                    log_text("next", worker_call_next(worker, event->err)));
     agent_stream_lost(worker->agent, worker_now_ms(), event->server, event->err);
 }
 

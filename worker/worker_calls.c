@@ -2,6 +2,7 @@
 #include "worker/worker_calls.h"
 
 #include "common/scoped.h"
+#include "worker/worker_link.h"
 #include "worker/worker_meter.h"
 
 enum {
@@ -9,11 +10,19 @@ enum {
     AGAIN_MAX = 8    /* times that a Complete is sent again: in some 20 s */
 };
 
-void worker_call_failed(const struct worker *worker, const char *what, enum err err)
+const char *worker_call_next(const struct worker *worker, enum err err)
 {
+    bool again = err == ERR_UNTRUSTED && worker->member != 0;
+    return reaction_name(again ? REACT_RETRY : err_reaction(err));
+}
+
+void worker_call_failed(struct worker *worker, const char *what, enum err err)
+{
+    if (!worker_link_warning_is_due(&worker->member_link, err))
+        return;
     log_warning(worker->config->logger, what, log_text("with", worker->config->coordinator),
                 log_text("err", err_name(err)), log_text("why", worker->failure.text),
-                log_text("next", reaction_name(err_reaction(err))));
+                log_text("next", worker_call_next(worker, err)));
 }
 
 /* A call that has ended: how long the worker waited for it, and how long it could have. */
@@ -237,7 +246,7 @@ static void complete_answered(void *owner, enum err err, struct slice response,
                                        .unheard = {call->again, call->failures + 1}};
     (void)response;
     (void)reason;
-    if (err != ERR_OK && agent_backoff_helps(err) && call->failures < AGAIN_MAX)
+    if (err != ERR_OK && agent_backoff_helps_member(err) && call->failures < AGAIN_MAX)
         worker_post(call->worker, &event);
     else
         buf_release(&call->again);

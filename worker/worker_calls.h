@@ -17,8 +17,10 @@ enum err worker_call_described(struct worker *worker, struct arena *arena, struc
 bool worker_call_is_over(const struct describe_reply *description);
 enum err worker_call_join(struct worker *worker, struct join_reply *ret_reply) MUST_USE;
 void worker_call_leave(struct worker *worker);
-/* A call failed: does what the error's reaction asks for. */
-void worker_call_failed(const struct worker *worker, const char *what, enum err err);
+/* The log's word for what the agent does about the error of a call or a stream. */
+const char *worker_call_next(const struct worker *worker, enum err err);
+/* A call failed: says so, and what is done about it. */
+void worker_call_failed(struct worker *worker, const char *what, enum err err);
 
 /* Not waited for: the answer is an event. */
 enum err worker_call_map(struct worker *worker) MUST_USE; /* Describe */

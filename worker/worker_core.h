@@ -90,6 +90,7 @@ struct worker_link {
     struct rpc_stream *stream; /* NULL: none, or given up */
     uint64_t number;           /* of the stream; events of other numbers are late */
     bool sparse;               /* its server takes sparse pushes */
+    uint64_t untrusted_ms;     /* a refused certificate is not warned of before this moment */
 };
 
 /* Which units' weights are in place, and whose gradients may be overwritten: between main and

@@ -3,7 +3,10 @@
 
 #include "common/scoped.h"
 
-enum { RENEW_MS = 1000 }; /* neighbours wait for seconds until one they do not know has joined */
+enum {
+    RENEW_MS = 1000,     /* neighbours wait for seconds until one they do not know has joined */
+    UNTRUSTED_MS = 60000 /* between two lines about it, as in a server's log */
+};
 
 /* The owner that a stream's events carry. It lives from the stream's opening to its `closed`. */
 struct stream_origin {
@@ -185,6 +188,17 @@ void worker_link_renew(struct worker *worker)
         return;
     log_info(worker->config->logger, "certificate renewed", log_text("next", "join anew"));
     agent_member_lost(worker->agent, worker_now_ms());
+}
+
+bool worker_link_warning_is_due(struct worker_link *link, enum err err)
+{
+    uint64_t now_ms = worker_now_ms();
+    if (err != ERR_UNTRUSTED)
+        return true;
+    if (now_ms < link->untrusted_ms)
+        return false;
+    link->untrusted_ms = now_ms + UNTRUSTED_MS;
+    return true;
 }
 
 /* ---- all servers ---- */

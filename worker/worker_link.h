@@ -17,6 +17,9 @@ void worker_link_unreachable(struct worker *worker, uint64_t attempt, uint64_t m
 void worker_link_renew(struct worker *worker);
 /* Warns once a day of a certificate that ends within a week. */
 void worker_link_warn(struct worker *worker);
+/* Whether to warn of the link's error now. A certificate may be refused for days: that is said at
+ * once and then each minute. */
+bool worker_link_warning_is_due(struct worker_link *link, enum err err);
 /* Gives the stream up, if there is one. */
 void worker_link_close(struct worker_link *link);
 

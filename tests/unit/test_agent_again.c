@@ -52,15 +52,25 @@ TEST_F(busy_again_and_again_drops_the_ticket, agent, .begin = PUSHED)
     assert_int_equal(count(f, AGENT_ACQUIRE), 1);
 }
 
-/* The server that streams them is away. */
-TEST_F(samples_that_do_not_come_end_the_ticket_and_not_the_worker, agent, .begin = GRANTED)
+static void samples_do_not_come(struct agent_fixture *f, enum err err)
 {
-    computed(f, ERR_UNREACHABLE);
+    computed(f, err);
     assert_int_equal(count(f, AGENT_STOP), 0);
     assert_int_equal(seen(f, AGENT_COMPLETE, 0)->complete.outcome, ERR_STALE);
     assert_int_equal(count(f, AGENT_ACQUIRE), 0);
     wait(f, AGENT_BACKOFF_MS_MIN * 3 / 2);
     assert_int_equal(count(f, AGENT_ACQUIRE), 1);
+}
+
+/* The server that streams them is away. */
+TEST_F(samples_that_do_not_come_end_the_ticket_and_not_the_worker, agent, .begin = GRANTED)
+{
+    samples_do_not_come(f, ERR_UNREACHABLE);
+}
+
+TEST_F(nor_does_a_certificate_that_ends_meanwhile, agent, .begin = GRANTED)
+{
+    samples_do_not_come(f, ERR_UNTRUSTED);
 }
 
 /* Another ticket may be the very one that the server waits for. */
@@ -159,6 +169,15 @@ TEST_F(what_a_lost_stream_left_unanswered_is_said_again_on_the_next, agent, .beg
     assert_int_equal(count(f, AGENT_COMPLETE), 0);
 }
 
+TEST_F(a_server_whose_certificate_has_ended_is_gone_to_again, agent, .begin = PUSHED)
+{
+    agent_stream_lost(f->agent, f->now_ms, 0, ERR_UNTRUSTED);
+    look(f);
+    assert_int_equal(count(f, AGENT_STOP) + count(f, AGENT_OPEN), 0); /* not before the backoff */
+    wait(f, BACKOFF_MS);
+    assert_int_equal(seen(f, AGENT_OPEN, 0)->server, 0);
+}
+
 TEST_F(pulls_that_a_lost_stream_left_unanswered_are_asked_for_again, agent, .begin = GRANTED)
 {
     refused(f, seen(f, AGENT_PULL, 1), ERR_TOO_EARLY); /* parked */
@@ -173,8 +192,8 @@ TEST_F(pulls_that_a_lost_stream_left_unanswered_are_asked_for_again, agent, .beg
 
 TEST_F(an_acquire_that_failed_is_asked_again_under_the_same_number, agent)
 {
-    static const enum err failures[] = {ERR_UNREACHABLE, ERR_DEADLINE, ERR_BUSY, ERR_CANCELLED,
-                                        ERR_NO_RUN};
+    static const enum err failures[] = {ERR_UNREACHABLE, ERR_DEADLINE, ERR_BUSY,
+                                        ERR_CANCELLED,   ERR_NO_RUN,   ERR_UNTRUSTED};
     uint64_t sequence = start(f).sequence;
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
         agent_acquired(f->agent, f->now_ms, sequence, failures[i], NULL);

@@ -147,3 +147,16 @@ TEST_F(a_map_that_is_not_newer_is_asked_for_again_later, agent, .begin = PUSHED)
     wait(f, AGENT_BACKOFF_MS_MAX);
     assert_int_equal(count(f, AGENT_DESCRIBE), 1);
 }
+
+TEST_F(a_map_that_does_not_come_is_asked_for_again_later, agent, .begin = PUSHED)
+{
+    static const enum err failures[] = {ERR_UNREACHABLE, ERR_UNTRUSTED};
+    acked(f, seen(f, AGENT_PUSH, 0), ERR_MOVED, 0);
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        agent_map_failed(f->agent, f->now_ms, failures[i]);
+        look(f);
+        assert_int_equal(count(f, AGENT_STOP) + count(f, AGENT_DESCRIBE), 0);
+        wait(f, AGENT_BACKOFF_MS_MAX);
+        assert_int_equal(count(f, AGENT_DESCRIBE), 1);
+    }
+}

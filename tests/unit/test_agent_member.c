@@ -101,6 +101,19 @@ TEST_F(joining_waits_longer_after_each_failure, agent)
     assert_true(agent_wake_ms(f->agent) <= f->now_ms + AGENT_BACKOFF_MS_MIN * 3 / 2);
 }
 
+/* Certificates are renewed, and a new CA reaches one machine after another, while the run goes on. */
+TEST_F(who_has_been_a_member_waits_for_better_certificates, agent)
+{
+    start(f);
+    agent_member_lost(f->agent, f->now_ms);
+    wait(f, BACKOFF_MS);
+    assert_int_equal(count(f, AGENT_JOIN), 1);
+    for (int i = 1; i < 4; i++)
+        joins_again_after(f, ERR_UNTRUSTED, (uint64_t)AGENT_BACKOFF_MS_MIN << i);
+    joined(f, 1);
+    assert_int_equal(count(f, AGENT_ACQUIRE), 1);
+}
+
 /* ---- the end ---- */
 
 static void leaves(struct agent_fixture *f)
@@ -199,6 +212,15 @@ TEST_F(a_machine_that_may_not_join_stops_and_says_why, agent)
     look(f);
     assert_int_equal(f->count, 1);
     assert_int_equal(f->effects[0].stop, ERR_FINGERPRINT);
+}
+
+TEST_F(who_has_never_been_a_member_stops_at_a_certificate, agent)
+{
+    look(f);
+    agent_join_failed(f->agent, f->now_ms, ERR_UNTRUSTED);
+    look(f);
+    assert_int_equal(f->count, 1);
+    assert_int_equal(f->effects[0].stop, ERR_UNTRUSTED);
 }
 
 TEST_F(a_device_that_fails_stops_the_worker_and_says_why, agent, .begin = PUSHED)
