@@ -374,7 +374,7 @@ TEST_F(a_damaged_machines_folder_is_named_and_the_others_are_renewed, dir, .made
     make(f, &(struct tls_certificates){.role = TLS_ROLE_WORKER, .name = "b", .now_s = NOW_S});
     file_of(f, "worker-a/worker.crt", path);
     assert_int_equal(truncate(path, 0), 0);
-    assert_int_equal(tls_make_cluster_certificates(f->path, &later, &f->reason), ERR_INVALID);
+    assert_int_equal(tls_make_cluster_certificates(f->path, &later, &f->reason), ERR_UNTRUSTED);
     assert_non_null(strstr(f->reason.text, "worker-a/worker.crt"));
     assert_int_equal(end_of(f, "worker-b", TLS_ROLE_WORKER, "b"), NOW_S + LATER_S + 30 * 86400);
 }
