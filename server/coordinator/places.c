@@ -114,8 +114,42 @@ static void begin_seating(const struct run *run, const struct gang *gang,
         ret_seating->line[seat] = gang->seats[seat].member;
 }
 
+/* It may have one more place, since it shares fewer than `leases`. `audit`: of its second lease. */
+static bool may_sit(const struct coordinator *coordinator, const struct audit *audit,
+                    uint32_t leases, const struct member *member)
+{
+    return may_compute(member) && count_leases(&coordinator->run, member) < leases &&
+           (audit == NULL || audits_may_sit(coordinator, audit, member));
+}
+
+/* Who shares some leases stays at their seat. */
+static void add_member(const struct run *run, const struct member *member, struct seating *seating)
+{
+    seating_add(seating, &(struct candidate){.member = member->id,
+                                             .seat = member->seat,
+                                             .bound = count_leases(run, member) > 0,
+                                             .small = member->small,
+                                             .brings_nothing = member->brings_nothing});
+}
+
+/* S7: whether the line is filled without those who brought nothing, when all others that may have a
+ * place ask. */
+static bool others_are_enough(const struct coordinator *coordinator, const struct audit *audit,
+                              uint32_t leases, const struct seating *line)
+{
+    struct seating seating = *line;
+    seating.count = 0;
+    for (uint32_t i = 0; i < coordinator->members.count; i++) {
+        const struct member *member = coordinator->members.list[i];
+        if (!member->brings_nothing && may_sit(coordinator, audit, leases, member))
+            add_member(&coordinator->run, member, &seating);
+    }
+    return seating_fill(&seating, 0, seating.seats);
+}
+
 /* Who asks for work, and shares fewer than `leases`: fewest first, and of equal ones who waits
- * longest. Who shares some stays at their seat. `audit`: whose second lease they may have. */
+ * longest. `audit`: whose second lease they may have. Who brought nothing waits while others are
+ * enough. */
 static void add_idle(const struct coordinator *coordinator, const struct audit *audit,
                      uint32_t leases, struct seating *seating)
 {
@@ -124,12 +158,10 @@ static void add_idle(const struct coordinator *coordinator, const struct audit *
         for (const struct member *member = members_first_parked(members);
              member != NULL && !seating_is_full(seating);
              member = members_next_parked(members, member))
-            if (may_compute(member) && count_leases(&coordinator->run, member) == count &&
-                (audit == NULL || audits_may_sit(coordinator, audit, member)))
-                seating_add(seating, &(struct candidate){.member = member->id,
-                                                         .seat = member->seat,
-                                                         .bound = count > 0,
-                                                         .small = member->small});
+            if (may_sit(coordinator, audit, leases, member) &&
+                count_leases(&coordinator->run, member) == count &&
+                !(member->brings_nothing && others_are_enough(coordinator, audit, leases, seating)))
+                add_member(&coordinator->run, member, seating);
 }
 
 /* Whether a seat is empty that the member could have; `bound`: the one that it has already. */
@@ -564,11 +596,7 @@ static bool could_lease(const struct coordinator *coordinator)
     for (uint32_t i = 0; i < coordinator->members.count; i++) {
         const struct member *member = coordinator->members.list[i];
         if (has_room(&coordinator->run, member))
-            seating_add(&seating,
-                        &(struct candidate){.member = member->id,
-                                            .seat = member->seat,
-                                            .bound = count_leases(&coordinator->run, member) > 0,
-                                            .small = member->small});
+            add_member(&coordinator->run, member, &seating);
     }
     return seating_fill(&seating, 0, seating.seats);
 }
@@ -739,10 +767,11 @@ static void take_places_of(struct coordinator *coordinator, uint64_t now_ms, uin
 {
     struct gang *tell_gang = NULL;
     for (uint32_t i = 0; i < count; i++) {
-        const struct member *member = members_find(&coordinator->members, members[i]);
+        struct member *member = members_find(&coordinator->members, members[i]);
         struct gang *gang = gang_of(&coordinator->run, member, attempt);
         if (gang == NULL)
             continue;
+        member->brings_nothing = true;
         effects_log(&coordinator->effects, true,
                     "worker brings nothing, and others wait for it  worker=%s stage=%u step=%llu "
                     "next=fill its place again",
@@ -858,6 +887,7 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
     }
     if (!gangs_done(gang, member->seat, member->id))
         return false;
+    member->brings_nothing = false;
     if (member->seat ==
         run->gangs.seats - run->gangs.ranks) /* the last unit's; the others say the same */
         gang->result = (struct validation_result){request->loss_sum, request->sample_count,

@@ -1,7 +1,7 @@
 /* A search with a bound. */
 #include "server/coordinator/seating.h"
 
-enum { PRICES = 4, NEVER = PRICES };
+enum { BOUND = 3, BRINGS_NOTHING, PRICES, NEVER = PRICES };
 
 bool seating_is_full(const struct seating *seating)
 {
@@ -64,10 +64,13 @@ bool seating_beside(const struct seating *seating, uint32_t seat, uint64_t other
 static uint32_t price_of(const struct seating *seating, const struct candidate *candidate,
                          uint32_t seat)
 {
-    if (seating_too_small(seating, seat, candidate->small))
+    if (seating_too_small(seating, seat, candidate->small) ||
+        (candidate->bound && candidate->seat != seat))
         return NEVER;
+    if (candidate->brings_nothing)
+        return BRINGS_NOTHING;
     if (candidate->bound)
-        return candidate->seat == seat ? 3 : NEVER;
+        return BOUND;
     return candidate->seat == seat ? 0 : candidate->seat == UINT32_MAX ? 1 : 2;
 }
 

@@ -2,7 +2,8 @@
  * apart (unreachable.h) sit side by side: in one place, or with the same rank in places that hand
  * each other values; and nobody in a stage that it is too small for. A seat goes to a member that
  * has its weights, else to one that has none, else to one that has another seat's, else to one that
- * computes on that seat already; of equal ones to the first. Where that leaves a later seat without anybody, the next one is tried.
+ * computes on that seat already, else to one that brought nothing; of equal ones to the first.
+ * Where that leaves a later seat without anybody, the next one is tried.
  *
  * SEATING_TRIES_MAX bounds the search, which for few members tries all orders: when so many tries
  * were in vain, it says that there is no order. It finds one for certain where the candidates are
@@ -32,6 +33,7 @@ struct seating {
         uint32_t seat;  /* that it has the weights of; UINT32_MAX: none */
         bool bound;     /* it computes there already, and has no other seat meanwhile */
         uint64_t small; /* stages that it is too small for, a bit each */
+        bool brings_nothing;
         bool seated;
     } candidates[SEATING_CANDIDATES_MAX];
     uint32_t tries; /* that are left */

@@ -57,6 +57,48 @@ TEST_F(s7_a_place_that_waits_for_nobody_and_brings_nothing_is_lost, places, .c.s
     assert_false(has_lease(f, 2, &attempt));
 }
 
+/* Member 0 has lost its place so; 2 has brought what it did not. */
+static void bring_instead(struct places_fixture *f)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    says_it_waits(f, 1, replies[0].ticket.attempt);
+    pass(f, LAPSE_MS);
+    ask(f, 0);
+    assert_false(is_answered(f, 0)); /* others may take the place */
+    ask(f, 2);
+    const struct acquire_reply instead = answer(&f->c, f->m[2]);
+    done(f, 1, &replies[1], ERR_OK);
+    done(f, 2, &instead, ERR_OK);
+}
+
+TEST_F(s7_who_brought_nothing_waits_while_others_are_enough, places, .c.steps = 4)
+{
+    uint64_t attempt;
+    bring_instead(f);
+    ask(f, 1);
+    assert_false(has_lease(f, 0, &attempt)); /* 2 asks as well, and is not as far yet */
+    ask(f, 2);
+    assert_false(has_lease(f, 0, &attempt));
+    assert_true(has_lease(f, 1, &attempt));
+    assert_true(has_lease(f, 2, &attempt));
+}
+
+TEST_F(s7_who_brought_nothing_has_a_place_when_nobody_else_is_there, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    bring_instead(f);
+    for (uint32_t i = 2; i < JOINED; i++)
+        lose(f, i);
+    ask(f, 1);
+    replies[0] = answer(&f->c, f->m[0]);
+    replies[1] = answer(&f->c, f->m[1]);
+    f->m[5] = join_reached(&f->c, "f");
+    done(f, 0, &replies[0], ERR_OK);
+    done(f, 1, &replies[1], ERR_OK);
+    lease(f, 0, 1, replies); /* it has brought something since */
+}
+
 TEST_F(s7_who_is_done_keeps_its_place_when_the_other_brings_nothing, places, .c.steps = 4)
 {
     struct acquire_reply replies[PLACES];

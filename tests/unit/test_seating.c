@@ -80,6 +80,15 @@ TEST_F(who_computes_already_stays_at_its_stage_and_comes_last, seating, .places 
     check_line(f, (const uint64_t[]){2, 3, 1}); /* 1 has another's weights, and no work */
 }
 
+TEST_F(who_brought_nothing_comes_after_all_others, seating, .places = 2)
+{
+    seating_add(&f->seating, &(struct candidate){.member = 1, .seat = 0, .brings_nothing = true});
+    seating_add(&f->seating, &(struct candidate){.member = 2, .seat = 0, .brings_nothing = true});
+    seating_add(&f->seating, &(struct candidate){.member = 3, .seat = 1, .bound = true});
+    assert_true(fill_all(f));
+    check_line(f, (const uint64_t[]){1, 3});
+}
+
 TEST_F(those_that_are_apart_do_not_sit_side_by_side, seating, .places = 3)
 {
     add(f, 1, 4);
