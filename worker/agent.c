@@ -206,7 +206,7 @@ static struct agent_ticket *ticket_of_lease(struct agent *agent, uint64_t attemp
 static void take_grant(struct agent *agent, const struct acquire_reply *reply)
 {
     if (!agent_leases_fits(&agent->config, reply)) {
-        agent_stop(agent, ERR_SPEC_DIFFERS);
+        agent_stop(agent, ERR_RUN_CHANGED);
         return;
     }
     struct agent_ticket *before = ticket_of_lease(agent, reply->ticket.attempt);

@@ -153,6 +153,8 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         worker_call_leave(worker);
         break;
     case AGENT_STOP:
+        if (effect->stop == ERR_RUN_CHANGED)
+            worker->failure = (struct reason){0}; /* the error's own words; the log has more */
         if (is_too_small(worker, effect->stop))
             leave_too_small(worker);
         else if (effect->stop == ERR_OK)

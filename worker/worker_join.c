@@ -36,9 +36,7 @@ static void give_gradients(void *context)
 enum err worker_join_run(struct worker *worker, const struct describe_reply *description)
 {
     if (worker->has_run)
-        return description->run == worker->run.number
-                   ? ERR_OK
-                   : reason_set(&worker->failure, ERR_SPEC_DIFFERS, "another run was started");
+        return worker_run_is_same(&worker->run, description, &worker->failure);
     struct worker_run_options options = {
         .pool = rpc_loop_pool(worker->loop),
         .memory_bytes = worker->config->memory_bytes,
@@ -104,11 +102,11 @@ static enum err join(struct worker *worker)
     struct describe_reply description;
     struct join_reply reply;
     TRY(worker_call_describe(worker, &arena, &response, &description));
-    TRY(worker_join_run(worker, &description));
     if (worker_call_is_over(&description)) {
         agent_run_over(worker->agent, worker_now_ms());
         return ERR_OK;
     }
+    TRY(worker_join_run(worker, &description));
     TRY(chunk_servers(&worker->run.model, &description, &servers, &worker->failure));
     TRY(worker_places_may_join(worker));
     TRY(worker_call_join(worker, &reply));
@@ -118,6 +116,10 @@ static enum err join(struct worker *worker)
     worker->member = reply.member;
     worker->secret = reply.secret;
     worker->heartbeat_ms = reply.heartbeat_ms;
+    if (reply.generation != description.generation) /* of a run that may have other settings now */
+        return reason_set(&worker->failure, ERR_OLD_GENERATION,
+                          "generation %llu began while this worker joined",
+                          (unsigned long long)reply.generation);
     if (worker->peers != NULL)
         peers_joined(worker->peers, reply.lease_ms);
     TRY(worker_link_member(worker));

@@ -365,6 +365,33 @@ enum err worker_run_open(const struct describe_reply *description,
     return err;
 }
 
+/* What another worker timed stands in place of the word (store_put_spec). */
+static bool is_timing(const struct spec *opened, const struct spec_change *change)
+{
+    return strcmp(change->path, "train.products") == 0 &&
+           spec_times_products(opened->train.products);
+}
+
+enum err worker_run_is_same(const struct worker_run *run, const struct describe_reply *description,
+                            struct reason *reason)
+{
+    struct slice text = {(const uint8_t *)description->spec, strlen(description->spec)};
+    scoped(free_scoped) struct spec *now = malloc(sizeof *now);
+    struct spec_changes changes;
+    if (now == NULL)
+        return ERR_NOMEM;
+    if (description->run != run->number)
+        return reason_set(reason, ERR_SPEC_DIFFERS, "another run was started");
+    TRY(spec_parse(text, "the run's spec", NULL, now, reason));
+    /* whether a run may be resumed so is not the question here: it was */
+    ignore(spec_compare_for_resume(&run->spec, now, &changes, NULL));
+    for (uint32_t i = 0; i < changes.count; i++)
+        if (!is_timing(&run->spec, &changes.changes[i]))
+            return reason_set(reason, ERR_RUN_CHANGED, "the run goes on with %s",
+                              changes.changes[i].text);
+    return ERR_OK;
+}
+
 static void free_executors(struct worker_run *run)
 {
     lent_weights_release(&run->lent);

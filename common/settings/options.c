@@ -267,5 +267,6 @@ int options_exit_code(enum err err)
     if (is_configuration(err))
         return EXIT_CONFIG;
     enum reaction reaction = err_reaction(err);
-    return reaction == REACT_RETRY || reaction == REACT_WAIT ? EXIT_AGAIN : EXIT_FAILURE;
+    bool again = reaction == REACT_RETRY || reaction == REACT_WAIT || err == ERR_RUN_CHANGED;
+    return again ? EXIT_AGAIN : EXIT_FAILURE;
 }

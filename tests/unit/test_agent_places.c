@@ -505,7 +505,7 @@ TEST_F(a_place_of_another_mesh_is_not_computed, agent, TWO_STAGES)
     lease_make(&lease, f, 0, ATTEMPT);
     lease.reply.place.stages = 3;
     answered(f, sequence, &lease);
-    assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_SPEC_DIFFERS);
+    assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_RUN_CHANGED);
 }
 
 TEST_F(where_all_is_one_place_a_place_is_not_computed, agent)
@@ -514,7 +514,7 @@ TEST_F(where_all_is_one_place_a_place_is_not_computed, agent)
     uint64_t sequence = start(f).sequence;
     lease_make(&lease, f, 0, ATTEMPT);
     answered(f, sequence, &lease);
-    assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_SPEC_DIFFERS);
+    assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_RUN_CHANGED);
 }
 
 /* ---- several leases (S9) ---- */
@@ -775,7 +775,7 @@ TEST_F(a_place_of_other_ranks_is_not_computed, agent, TWO_RANKS)
     rank_lease(&lease, f, 0);
     lease.reply.place.ranks = 4;
     answered(f, sequence, &lease);
-    assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_SPEC_DIFFERS);
+    assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_RUN_CHANGED);
 }
 
 /* The wire brings a version once, whatever number of lanes computes on it. */

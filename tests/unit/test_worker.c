@@ -1,4 +1,4 @@
-/* A worker's loop before it has a run, over real loopback sockets; the coordinator is this file.
+/* A worker's loop before it is a member, over real loopback sockets; the coordinator is this file.
  * All the rest of the loop is run by the simulator (tests/sim/sim_worker.c). */
 #include "worker/worker.h"
 
@@ -6,16 +6,22 @@
 #include "tests/unit/rpc_fixture.h"
 #include "worker/notice_watch.h"
 #include "worker/worker_calls.h"
+#include "worker/worker_join.h"
 #include "worker/worker_places.h"
 
-enum { DESCRIBED, COMPLETED };
+enum { DESCRIBED, JOINED, OPENED, COMPLETED };
+
+#define SPEC(train)                                                                                \
+    "model: {kind: mlp, layers: [2, 8, 3]}\n"                                                      \
+    "data: {kind: spiral, validation: 0.1}\n"                                                      \
+    "train: {steps: 10, slots: 4, slot_samples: 2, microbatch: 2" train "}\n"
 
 struct coordinator_fixture {
     struct tally tally;
     struct rpc_loop *loop;
     struct rpc_server *server;
-    struct rpc_method method;
-    const enum err *answers; /* to one Describe after another */
+    struct rpc_method methods[3];
+    const enum err *answers; /* to one Describe after another; OK: a run of generation 1 */
 };
 
 /* The worker is started without a cloud. */
@@ -31,26 +37,76 @@ void notice_watch_free(struct notice_watch *watch)
     (void)watch;
 }
 
+static void describe_run(struct rpc_request *request)
+{
+    struct buf response = {0};
+    const struct server_description server = {.name = "s", .address = "127.0.0.1:1"};
+    const struct chunk_range all = {.count = 64};
+    const struct describe_reply reply = {.wire_version = WIRE_VERSION,
+                                         .wire_version_min = WIRE_VERSION_MIN,
+                                         .has_run = true,
+                                         .run = 3,
+                                         .generation = 1,
+                                         .state = RUN_TRAINING,
+                                         .spec = SPEC(""),
+                                         .samples = 90,
+                                         .validation_samples = 10,
+                                         .server_count = 1,
+                                         .servers = &server,
+                                         .range_count = 1,
+                                         .ranges = &all,
+                                         .map_number = 1};
+    assert_int_equal(wire_encode_describe_reply(&reply, &response), ERR_OK);
+    rpc_reply(request, &response);
+}
+
 static void describe(void *owner, struct rpc_request *request, struct slice bytes)
 {
     (void)bytes;
     struct coordinator_fixture *world = owner;
-    rpc_fail(request, world->answers[tally_of(&world->tally, DESCRIBED)], "as the test wants it");
+    enum err answer = world->answers[tally_of(&world->tally, DESCRIBED)];
+    if (answer == ERR_OK)
+        describe_run(request);
+    else
+        rpc_fail(request, answer, "as the test wants it");
     tally_add(&world->tally, DESCRIBED);
 }
 
-static void coordinator_up(struct coordinator_fixture *world, const struct rpc_method *method,
-                           char address[static 32])
+/* Another generation has begun since. */
+static void join_later(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    (void)bytes;
+    struct coordinator_fixture *world = owner;
+    struct buf response = {0};
+    const struct join_reply reply = {
+        .member = 7, .run = 3, .generation = 2, .heartbeat_ms = 1000, .lease_ms = 3000};
+    assert_int_equal(wire_encode_join_reply(&reply, &response), ERR_OK);
+    rpc_reply(request, &response);
+    tally_add(&world->tally, JOINED);
+}
+
+static enum err open_member(void *owner, struct rpc_stream *stream, const struct rpc_peer *peer,
+                            void **ret_owner, struct reason *reason)
+{
+    (void)stream, (void)peer, (void)ret_owner;
+    tally_add(&((struct coordinator_fixture *)owner)->tally, OPENED);
+    return reason_set(reason, ERR_DENIED, "as the test wants it");
+}
+
+static void coordinator_up(struct coordinator_fixture *world, const struct rpc_method *methods,
+                           uint32_t count, char address[static 32])
 {
     struct rpc_settings settings = rpc_settings_default();
     tally_init(&world->tally);
-    world->method = *method;
-    world->method.kind = RPC_UNARY;
-    world->method.roles = TLS_ROLES_ALL;
-    world->method.owner = world;
+    for (uint32_t i = 0; i < count; i++) {
+        world->methods[i] = methods[i];
+        world->methods[i].kind = methods[i].events != NULL ? RPC_STREAM : RPC_UNARY;
+        world->methods[i].roles = TLS_ROLES_ALL;
+        world->methods[i].owner = world;
+    }
     settings.threads = 1;
     world->loop = loop_new(&settings);
-    world->server = server_new(world->loop, NULL, &world->method, 1);
+    world->server = server_new(world->loop, NULL, world->methods, count);
     snprintf(address, 32, "127.0.0.1:%u", rpc_server_port(world->server));
 }
 
@@ -64,14 +120,18 @@ static void coordinator_down(struct coordinator_fixture *world)
 /* What the worker ends with, whose Describes are answered so. */
 static enum err run_worker(struct coordinator_fixture *world, const enum err *answers)
 {
-    const struct rpc_method method = {.path = "/roost.v1.Cluster/Describe", .requested = describe};
+    static const struct rpc_stream_events member = {.open = open_member};
+    const struct rpc_method methods[] = {
+        {.path = "/roost.v1.Cluster/Describe", .requested = describe},
+        {.path = "/roost.v1.Cluster/Join", .requested = join_later},
+        {.path = "/roost.v1.Cluster/Member", .events = &member}};
     struct logger logger = {.fd = -1};
     struct reason reason = {0};
     char address[32];
     world->answers = answers;
-    coordinator_up(world, &method, address);
+    coordinator_up(world, methods, 3, address);
     const struct worker_config config = {
-        .coordinator = address, .name = "w", .notice_cloud = -2, .logger = &logger};
+        .coordinator = address, .name = "w", .devices = 1, .notice_cloud = -2, .logger = &logger};
     enum err err = worker_run(&config, &reason);
     coordinator_down(world);
     return err;
@@ -84,6 +144,59 @@ TEST(who_attaches_asks_again_after_a_cancelled_call)
     struct coordinator_fixture world = {0};
     assert_int_equal(run_worker(&world, answers), ERR_DENIED);
     assert_int_equal(world.tally.counts[DESCRIBED], 3);
+}
+
+/* Its settings may be others than those that were described. */
+TEST(who_joins_another_generation_than_was_described_asks_again)
+{
+    static const enum err answers[] = {ERR_OK, ERR_OK, ERR_DENIED};
+    struct coordinator_fixture world = {0};
+    assert_int_equal(run_worker(&world, answers), ERR_DENIED);
+    assert_int_equal(world.tally.counts[DESCRIBED], 3);
+    assert_int_equal(world.tally.counts[JOINED], 1);
+    assert_int_equal(world.tally.counts[OPENED], 0);
+}
+
+/* What becomes of a worker with the run, when its run is described so. */
+static enum err described_again(const char *opened, const char *now, struct reason *ret_reason)
+{
+    const struct describe_reply description = {.has_run = true, .run = 3, .spec = now};
+    struct worker *worker = calloc(1, sizeof *worker);
+    assert_non_null(worker);
+    const struct slice text = {(const uint8_t *)opened, strlen(opened)};
+    worker->has_run = true;
+    worker->run.number = 3;
+    assert_int_equal(spec_parse(text, "opened", NULL, &worker->run.spec, ret_reason), ERR_OK);
+    enum err err = worker_join_run(worker, &description);
+    *ret_reason = worker->failure;
+    free(worker);
+    return err;
+}
+
+TEST(a_run_that_was_resumed_with_other_settings_is_not_joined)
+{
+    static const struct {
+        const char *opened, *now, *why;
+    } rows[] = {
+        {SPEC(""), SPEC(", threads: 2"), "train.threads: 1 -> 2"},
+        {SPEC(""), SPEC("") "mesh: {stage: 2}\n", "mesh.stage: 1 -> 2"},
+        {SPEC(", products: heuristic"), SPEC(", products: timed"),
+         "train.products: heuristic -> timed"},
+    };
+    struct reason reason;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(described_again(rows[i].opened, rows[i].now, &reason), ERR_RUN_CHANGED);
+        assert_non_null(strstr(reason.text, rows[i].why));
+    }
+}
+
+/* They stand in place of the word as soon as some worker has timed them. */
+TEST(a_run_whose_products_were_timed_meanwhile_is_the_same)
+{
+    struct reason reason;
+    assert_int_equal(described_again(SPEC(""), SPEC(""), &reason), ERR_OK);
+    assert_int_equal(
+        described_again(SPEC(", products: timed"), SPEC(", products: heuristic"), &reason), ERR_OK);
 }
 
 static void complete(void *owner, struct rpc_request *request, struct slice bytes)
@@ -141,7 +254,7 @@ TEST(a_complete_that_a_busy_coordinator_refuses_is_said_again)
     const struct rpc_method method = {.path = "/roost.v1.Cluster/Complete", .requested = complete};
     struct reason reason;
     char address[32];
-    coordinator_up(&world, &method, address);
+    coordinator_up(&world, &method, 1, address);
     assert_int_equal(
         inbox_new((struct inbox_limits){sizeof(struct worker_event), 8}, &worker.inbox), ERR_OK);
     assert_int_equal(rpc_channel_new(world.loop, address, NULL, &worker.channel, &reason), ERR_OK);
