@@ -408,8 +408,8 @@ static enum err compare_pieces(const char *stored, const char *wanted, uint64_t 
     uint64_t count[2], rest[2];
     for (int i = 0; i < 2; i++) {
         struct spec spec;
-        TRY(spec_parse((struct slice){(const uint8_t *)texts[i], strlen(texts[i])}, "the run's spec",
-                       NULL, &spec, reason));
+        TRY(spec_parse((struct slice){(const uint8_t *)texts[i], strlen(texts[i])},
+                       "the run's spec", NULL, &spec, reason));
         count[i] = held_out(&spec, all);
         rest[i] = count[i] % spec.train.microbatch;
     }

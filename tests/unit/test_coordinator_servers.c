@@ -31,8 +31,8 @@ TEST_F(more_servers_come_and_go_than_can_be_known_at_once, coordinator, .steps =
         uint64_t link;
         struct server_report report = {.kind = SERVER_HELLO, .boot = 5};
         snprintf(report.hello.name, sizeof report.hello.name, "spot-%u", i);
-        assert_int_equal(
-            coordinator_server_hello(f->coordinator, f->now_ms, &report, &link, NULL), ERR_OK);
+        assert_int_equal(coordinator_server_hello(f->coordinator, f->now_ms, &report, &link, NULL),
+                         ERR_OK);
         look(f);
         coordinator_server_lost(f->coordinator, f->now_ms, link);
         look(f);

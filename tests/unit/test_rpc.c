@@ -329,10 +329,8 @@ static void start(struct rpc_channel *channel, const char *path, struct answer *
 {
     struct buf request = {0};
     assert_int_equal(buf_append(&request, "x", 1), ERR_OK);
-    struct rpc_call_config config = {.path = path,
-                                     .timeout_ms = FIXTURE_WAIT_MS,
-                                     .answered = on_answer,
-                                     .owner = answer};
+    struct rpc_call_config config = {
+        .path = path, .timeout_ms = FIXTURE_WAIT_MS, .answered = on_answer, .owner = answer};
     assert_int_equal(rpc_call_start(channel, &config, &request), ERR_OK);
 }
 

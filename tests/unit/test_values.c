@@ -22,7 +22,7 @@ static enum err judge(const char *text, struct reason *reason)
     "model: {kind: mlp, layers: [2, 600000, 3]}\ndata: {kind: spiral}\n"                           \
     "train: {slot_samples: " samples ", microbatch: " microbatch "}\nmesh: {" mesh "}\n"
 #define GPT(train, mesh)                                                                           \
-    "model: {kind: gpt, layers: 2, heads: 2, width: 2048, context: 1024}\n"                        \
+    "model: {kind: gpt, layers: 2, heads: 16, width: 2048, context: 1024}\n"                       \
     "data: {kind: text, path: x}\ntrain: {slot_samples: 16, " train "}\nmesh: {" mesh "}\n"
 #define LONG(mesh)                                                                                 \
     "model: {kind: gpt, layers: 1, heads: 4, width: 256, context: 1048576}\n"                      \
