@@ -10,7 +10,6 @@
 #include "server/coordinator/moves.h"
 #include "server/coordinator/overdue.h"
 #include "server/coordinator/places.h"
-#include "server/coordinator/reports.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/standstill.h"
 #include "server/coordinator/steps.h"
@@ -265,7 +264,7 @@ void advance_tick(struct coordinator *coordinator, uint64_t now_ms, uint64_t *re
                     (unsigned long long)run->steps.version, lapsed);
     overdue_send(coordinator, now_ms);
     try_cut_again(coordinator, now_ms);
-    reports_look_again(coordinator, now_ms);
+    generation_look_again(coordinator, now_ms);
     advance_run(coordinator, now_ms);
     standstill_look(coordinator, now_ms);
     run_due(coordinator, overdue_due_ms(coordinator));

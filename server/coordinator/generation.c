@@ -476,6 +476,19 @@ void generation_go_back(struct coordinator *coordinator)
         run->next_map = NEXT_MAP_OF_CUT;
 }
 
+void generation_look_again(struct coordinator *coordinator, uint64_t now_ms)
+{
+    const struct run *run = &coordinator->run;
+    const struct unready *unready = &run->unready;
+    if (run->phase != PHASE_PREPARE || unready->generation != run->generation ||
+        unready->again_ms == 0)
+        return;
+    if (unready->again_ms <= now_ms)
+        generation_go_back(coordinator);
+    else
+        run_due(coordinator, unready->again_ms);
+}
+
 enum err generation_first_cut_again(struct coordinator *coordinator)
 {
     struct run *run = &coordinator->run;

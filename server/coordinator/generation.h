@@ -50,6 +50,8 @@ bool generation_lacks_first_cut(const struct run *run);
 bool generation_may_go_back(const struct coordinator *coordinator);
 /* Back to the servers and the map of the newest cut, under yet another generation. */
 void generation_go_back(struct coordinator *coordinator);
+/* A generation that waits for files gives way to the next one, when it is time (struct unready). */
+void generation_look_again(struct coordinator *coordinator, uint64_t now_ms);
 /* The server's stream broke: nobody waits for it when it was to get its first chunks. */
 void generation_server_lost(struct coordinator *coordinator, const struct server_entry *server);
 /* In PHASE_FIRST_CUT: another attempt at the generation's first cut, for which there was no room.

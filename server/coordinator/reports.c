@@ -54,19 +54,6 @@ static void wait_for_files(struct coordinator *coordinator, uint64_t now_ms)
     run_due(coordinator, unready->again_ms);
 }
 
-void reports_look_again(struct coordinator *coordinator, uint64_t now_ms)
-{
-    struct run *run = &coordinator->run;
-    struct unready *unready = &run->unready;
-    if (run->phase != PHASE_PREPARE || unready->generation != run->generation ||
-        unready->again_ms == 0)
-        return;
-    if (unready->again_ms <= now_ms)
-        generation_go_back(coordinator);
-    else
-        run_due(coordinator, unready->again_ms);
-}
-
 static void note_unready(struct coordinator *coordinator, enum err code, const char *text)
 {
     struct run *run = &coordinator->run;

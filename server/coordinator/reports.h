@@ -12,8 +12,6 @@ enum err reports_take(struct coordinator *coordinator, uint64_t now_ms, struct s
 void reports_cut_stored(struct coordinator *coordinator, uint64_t now_ms, struct cut_name name,
                         enum err err);
 
-/* A generation that waits for files gives way to the next one, when it is time. */
-void reports_look_again(struct coordinator *coordinator, uint64_t now_ms);
 /* Whether an older cut is looked for, since a server cannot read the newest. */
 bool reports_want_cut(const struct run *run);
 /* The newest cut that is whole, after a server could not read the newest (coordinator.h). */
