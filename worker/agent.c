@@ -182,7 +182,7 @@ void agent_map_failed(struct agent *agent, uint64_t now_ms, enum err err)
 {
     if (!agent_is_member(agent) || !agent->map.asking)
         return;
-    if (agent_backoff_helps_member(err))
+    if (agent_member_waits(&agent->member, err))
         agent_map_later(&agent->map, now_ms, &agent->jitter);
     else
         react(agent, now_ms, NULL, err);
@@ -237,7 +237,7 @@ void agent_acquired(struct agent *agent, uint64_t now_ms, uint64_t sequence, enu
     struct agent_tickets *tickets = &agent->tickets;
     if (!agent_is_member(agent) || !tickets->acquiring || sequence != tickets->sequence)
         return;
-    if (err != ERR_OK && agent_backoff_helps_member(err)) {
+    if (err != ERR_OK && agent_member_waits(&agent->member, err)) {
         agent_tickets_acquire_failed(tickets, now_ms, &agent->jitter);
         return;
     }
@@ -264,6 +264,11 @@ void agent_places(struct agent *agent, uint64_t now_ms, const struct places *pla
     struct agent_ticket *ticket = ticket_of_lease(agent, places->attempt);
     if (ticket != NULL)
         drop_ticket(agent, ticket);
+}
+
+bool agent_was_served(const struct agent *agent)
+{
+    return agent->member.was_served;
 }
 
 void agent_lease_failed(struct agent *agent, enum err err)
@@ -315,7 +320,7 @@ static void compute_failed(struct agent *agent, uint64_t now_ms, struct agent_ti
     } else if (result->blamed != 0) {
         end_ticket(agent, ticket, result->err);
         ticket->complete.unreachable = result->blamed;
-    } else if (agent_backoff_helps_member(result->err)) {
+    } else if (agent_member_waits(&agent->member, result->err)) {
         end_ticket(agent, ticket, ERR_STALE);
         agent_tickets_pause(&agent->tickets, now_ms, &agent->jitter);
     } else {
@@ -351,6 +356,7 @@ void agent_stream_up(struct agent *agent, uint64_t now_ms, uint32_t server, uint
     (void)now_ms;
     if (!has_server(agent, server))
         return;
+    agent->member.was_served = true;
     agent_traffic_stream_up(&agent->traffic, server, boot);
     /* P12: a push computed on an older boot is recomputed: the ticket's weights may be lost with
      * that boot. */
@@ -368,7 +374,7 @@ void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, en
     if (!has_server(agent, server))
         return;
     agent_traffic_stream_down(&agent->traffic, server);
-    if (err != ERR_OK && !agent_backoff_helps_member(err)) {
+    if (err != ERR_OK && !agent_member_waits(&agent->member, err)) {
         react(agent, now_ms, NULL, err);
         return;
     }

@@ -39,13 +39,13 @@
  * before its map, or a newer one, is known.
  *
  * The agent reacts to an error in one of three ways, by err_reaction(). It asks again after a
- * jittered backoff (BUSY, BEHIND, an unreachable server, and, once it has been a member, a
- * certificate that is refused): everything that is not acknowledged is sent again, and duplicates do
- * no harm. It drops the ticket and reports that (TOO_LATE; BUSY again
- * and again, because the server may wait for a lower slot that nobody has any more, and the next
- * ticket is the lowest free slot). It ends the membership and joins again (OLD_GENERATION,
- * UNKNOWN_MEMBER, a lost control stream). In the last two cases it cancels the compute under way,
- * and computes nothing new before that has ended.
+ * jittered backoff (BUSY, BEHIND, an unreachable server, and, once a stream to a server has been up,
+ * a certificate that is refused): everything that is not acknowledged is sent again, and duplicates
+ * do no harm. It drops the ticket and reports that (TOO_LATE; BUSY again and again, because the
+ * server may wait for a lower slot that nobody has any more, and the next ticket is the lowest free
+ * slot). It ends the membership and joins again (OLD_GENERATION, UNKNOWN_MEMBER, a lost control
+ * stream). In the last two cases it cancels the compute under way, and computes nothing new before
+ * that has ended.
  *
  * Invariants of the whole (agent_check, beside those of the parts): no ticket without membership;
  * COMPLETE with outcome OK only when all pieces are acknowledged; a place that is computed has a
@@ -88,6 +88,8 @@ bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct weights *weights, uint32_t *ret_lane) MUST_USE;
 void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct pull_refusal *refusal);
+/* A stream to a server has been up: since then a refused certificate is asked again. */
+bool agent_was_served(const struct agent *agent);
 /* A notice about the places of a lease; without peers the lease is over. */
 void agent_places(struct agent *agent, uint64_t now_ms, const struct places *places);
 /* The loop cannot keep the lease that AGENT_LEASE named: the agent ends, with that error. */

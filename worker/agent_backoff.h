@@ -23,8 +23,8 @@ uint64_t agent_backoff_ms(struct rand_state *jitter, unsigned failures);
 /* Whether a later answer may be another one. A daemon that ends cancels the calls that it has not
  * answered. */
 bool agent_backoff_helps(enum err err);
-/* The same for who has been a member of the run: while that goes on certificates are renewed, and a
- * new CA reaches one machine after another. */
+/* The same for who has been served in the run: while that goes on certificates are renewed, and a new
+ * CA reaches one machine after another. */
 bool agent_backoff_helps_member(enum err err);
 
 #endif

@@ -5,18 +5,20 @@ void agent_member_joined(struct agent_member *member, const struct join_reply *r
     check(member->phase == AGENT_PHASE_JOINING);
     member->phase = AGENT_PHASE_MEMBER;
     member->join_failures = 0;
-    member->has_been_member = true;
     member->member = reply->member;
     member->secret = reply->secret;
     member->generation = reply->generation;
 }
 
+bool agent_member_waits(const struct agent_member *member, enum err err)
+{
+    return member->was_served ? agent_backoff_helps_member(err) : agent_backoff_helps(err);
+}
+
 bool agent_member_join_failed(struct agent_member *member, uint64_t now_ms, enum err err,
                               struct rand_state *jitter)
 {
-    bool helps =
-        member->has_been_member ? agent_backoff_helps_member(err) : agent_backoff_helps(err);
-    if (!helps && err_reaction(err) != REACT_REJOIN)
+    if (!agent_member_waits(member, err) && err_reaction(err) != REACT_REJOIN)
         return false;
     /* Where waiting helps, the agent asks again soon. It asks an unreachable coordinator less and
      * less often. */

@@ -22,7 +22,7 @@ struct agent_member {
     unsigned join_failures;      /* in a row */
     uint64_t member, generation; /* 0 while it is no member */
     struct proof secret;
-    bool has_been_member;
+    bool was_served; /* a stream to a server has been up: certificates and addresses were right */
 
     bool leaving, leave_sent;
     uint64_t leave_at; /* its tickets are dropped at this moment */
@@ -32,6 +32,8 @@ struct agent_member {
 };
 
 void agent_member_joined(struct agent_member *member, const struct join_reply *reply);
+/* Whether what failed so is asked again later. */
+bool agent_member_waits(const struct agent_member *member, enum err err);
 /* The join failed. False: waiting does not help, and the agent stops. */
 bool agent_member_join_failed(struct agent_member *member, uint64_t now_ms, enum err err,
                               struct rand_state *jitter);

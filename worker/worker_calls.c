@@ -12,7 +12,7 @@ enum {
 
 const char *worker_call_next(const struct worker *worker, enum err err)
 {
-    bool again = err == ERR_UNTRUSTED && worker->member != 0;
+    bool again = err == ERR_UNTRUSTED && worker->agent != NULL && agent_was_served(worker->agent);
     return reaction_name(again ? REACT_RETRY : err_reaction(err));
 }
 
