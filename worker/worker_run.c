@@ -365,7 +365,8 @@ enum err worker_run_open(const struct describe_reply *description,
     return err;
 }
 
-/* What another worker timed stands in place of the word (store_put_spec). */
+/* The run was opened with the word `timed`; by now it has what another worker timed
+ * (store_put_spec). */
 static bool is_timing(const struct spec *opened, const struct spec_change *change)
 {
     return strcmp(change->path, "train.products") == 0 &&

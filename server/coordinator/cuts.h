@@ -14,7 +14,7 @@ struct pending_cut {
     struct map map; /* servers as the record numbers them */
     uint32_t have_count;
     bool complete; /* every manifest is there: it is being written down */
-    bool asked;    /* for somebody: it is made again when it is given up */
+    bool asked;    /* somebody asked for it: when it is given up, it is made again */
     bool have[WIRE_SERVERS_MAX];
 };
 
@@ -23,7 +23,7 @@ struct cuts {
     /* Its chunk map (P10); without ranges when another start recorded the cut. */
     struct map map;
     bool wanted;       /* the next commit is to be one */
-    uint64_t asked_at; /* the same of the first that leads to this version at least; 0: none */
+    uint64_t asked_at; /* and so is the first that leads to this version or beyond; 0: none */
     uint32_t pending_count;
     struct pending_cut *pending;        /* CUTS_PENDING_MAX, oldest first */
     char error[COORDINATOR_TEXT_BYTES]; /* why the newest was not recorded; "" */

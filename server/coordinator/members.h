@@ -64,7 +64,7 @@ struct member {
     uint64_t slots_done;
     uint64_t kept_bytes; /* it reports: of values that others of its leases may ask for */
     bool killed;         /* its stream broke while it computed a place */
-    bool brings_nothing; /* it kept its newest place from its end, while others waited for it */
+    bool brings_nothing; /* at its newest place it did nothing while others waited for it */
     uint64_t small; /* a bit for each stage in which it was killed twice: it is too small for it */
     /* These stay with the worker when it joins anew (suspects.h). */
     struct opinion suspected;       /* who it was when the first of them was noted; "": none is */
