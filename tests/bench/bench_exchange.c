@@ -5,12 +5,12 @@
  * One worker, one server, each a fresh process, 64 MiB of chunks (an mlp of 4096 x 4096 and what
  * belongs to it). A pass pushes one slot of every chunk, or pulls every chunk once. Slots are added
  * up in tree order: of two, one is copied from the received slices and one added, and every second
- * makes a pair of sums; the limit does the same. Gradients are sent from where they lie, as those of
- * a worker on a CPU are. Weights are sent from the published copies and copied into the worker's
- * array; through shared memory they stay where they are, as in such a worker, and are read once. The
- * limit copies. The server has a shard thread for each core. THREADS: polling threads of each
- * process; 0: one per core. CASE: only that one, e.g. "push tls". Nothing is applied in the timed
- * part. */
+ * makes a pair of sums; the limit does the same, in the last case with a digest of what comes, as a
+ * shard makes. Gradients are sent from where they lie, as those of a worker on a CPU are. Weights
+ * are sent from the published copies and copied into the worker's array; through shared memory they
+ * stay where they are, as in such a worker, and are read once. The limit copies. The server has a
+ * shard thread for each core. THREADS: polling threads of each process; 0: one per core. CASE: only
+ * that one, e.g. "push tls". Nothing is applied in the timed part. */
 #include "common/arena.h"
 #include "common/digest.h"
 #include "common/model/model.h"

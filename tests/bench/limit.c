@@ -82,12 +82,27 @@ static void add_to_sums(const struct limit_sums *sums, size_t at, const uint8_t 
                          count);
 }
 
-static void add(const struct limit_sink *sink, size_t at, const uint8_t *bytes, size_t count)
+static void add_run(const struct limit_sink *sink, size_t at, const uint8_t *bytes, size_t count)
 {
     if (sink->sums != NULL)
         add_to_sums(sink->sums, at, bytes, count);
     else
         limit_accumulate(sink->sum + at, bytes, count);
+    if (sink->digest != NULL)
+        digest_keyed_add(sink->digest, (struct slice){bytes, count * sizeof(float)});
+}
+
+/* With a digest in runs that are still in the nearest cache when it reads them. */
+static void add(const struct limit_sink *sink, size_t at, const uint8_t *bytes, size_t count)
+{
+    enum { RUN_VALUES = 2048 };
+    while (count > 0) {
+        size_t run = sink->digest != NULL && count > RUN_VALUES ? RUN_VALUES : count;
+        add_run(sink, at, bytes, run);
+        at += run;
+        bytes += run * sizeof(float);
+        count -= run;
+    }
 }
 
 void limit_sink_take(struct limit_sink *sink, const uint8_t *data, size_t bytes)
@@ -280,8 +295,12 @@ static void serve(void *argument)
     uint8_t *block = malloc(config->receive_bytes), byte = 0;
     struct limit_sums sums;
     sums_init(&sums, config);
+    struct digest_keyed *digest = NULL;
+    if (config->digest)
+        check(digest_keyed_new((const uint8_t[DIGEST_KEY_BYTES]){1}, &digest) == ERR_OK);
     for (; connection_receive(&connection, &byte, 1) == 1; sums.pass++) {
-        const struct limit_sink sink = {.sums = config->tree ? &sums : NULL, .sum = sums.arrays[0]};
+        const struct limit_sink sink = {
+            .sums = config->tree ? &sums : NULL, .sum = sums.arrays[0], .digest = digest};
         if (config->direction == LIMIT_PULL)
             send_tensor(&connection, config, (const uint8_t *)sums.arrays[0]);
         else if (!receive_tensor(&connection, config, block, sink))
@@ -290,6 +309,7 @@ static void serve(void *argument)
     }
     free(block);
     sums_release(&sums);
+    digest_keyed_free(digest);
 }
 
 static unsigned serve_start(const void *context)

@@ -5,6 +5,7 @@
 #define ROOST_TESTS_BENCH_LIMIT_H
 
 #include "common/buf.h"
+#include "common/digest.h"
 #include "common/rpc/tls.h"
 #include "tests/bench/pair.h"
 
@@ -21,8 +22,9 @@ struct limit_config {
     unsigned passes;                            /* timed; one more before to warm up */
     size_t receive_bytes;                       /* asked for at a time */
     const struct tls_identity *server, *client; /* NULL: no TLS */
-    bool ring; /* the bytes go through one; words go over a socket */
-    bool tree; /* what is pushed is summed as a shard does it (limit_sums), not in one array */
+    bool ring;   /* the bytes go through one; words go over a socket */
+    bool tree;   /* what is pushed is summed as a shard does it (limit_sums), not in one array */
+    bool digest; /* of what is pushed, made beside the sums, with a key, as a shard does it */
 };
 
 /* One run of it, in two fresh processes. */
@@ -41,11 +43,12 @@ struct limit_sums {
 
 /* Values of slices that follow each other and may end in the middle of a float. */
 struct limit_sink {
-    struct limit_sums *sums; /* of this pass; NULL: one array */
-    float *sum;              /* accumulate into, without `sums`; both NULL: copy */
-    uint8_t *copy;           /* copy into; NULL: accumulate */
-    size_t bytes;            /* received so far */
-    uint8_t carry[4];        /* the begun float */
+    struct limit_sums *sums;     /* of this pass; NULL: one array */
+    float *sum;                  /* accumulate into, without `sums`; both NULL: copy */
+    uint8_t *copy;               /* copy into; NULL: accumulate */
+    size_t bytes;                /* received so far */
+    uint8_t carry[4];            /* the begun float */
+    struct digest_keyed *digest; /* NULL: none */
 };
 void limit_sink_take(struct limit_sink *sink, const uint8_t *data, size_t bytes);
 

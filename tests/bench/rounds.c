@@ -63,11 +63,15 @@ struct rpc_loop *rounds_loop(const struct rounds_case *about)
 static const struct {
     const char *name;
     enum limit_direction direction;
-    bool tls, shared;
+    bool tls, shared, digest;
 } cases[] = {
-    {"push", LIMIT_PUSH, false, false},       {"pull", LIMIT_PULL, false, false},
-    {"push tls", LIMIT_PUSH, true, false},    {"pull tls", LIMIT_PULL, true, false},
-    {"push shared", LIMIT_PUSH, false, true}, {"pull shared", LIMIT_PULL, false, true},
+    {"push", .direction = LIMIT_PUSH},
+    {"pull", .direction = LIMIT_PULL},
+    {"push tls", .direction = LIMIT_PUSH, .tls = true},
+    {"pull tls", .direction = LIMIT_PULL, .tls = true},
+    {"push shared", .direction = LIMIT_PUSH, .shared = true},
+    {"pull shared", .direction = LIMIT_PULL, .shared = true},
+    {"push shared, digest", .direction = LIMIT_PUSH, .shared = true, .digest = true},
 };
 #define CASES (sizeof cases / sizeof cases[0])
 
@@ -86,7 +90,8 @@ static void run_case(const struct rounds_config *config, const struct rounds_cas
                                  .server = about->server,
                                  .client = about->client,
                                  .ring = about->shared,
-                                 .tree = config->tree};
+                                 .tree = config->tree,
+                                 .digest = about->digest};
     struct pair_config ours = {
         .serve = config->serve, .measure = config->measure, .context = about};
     if (limit_run(&limit, ret_limit) != ERR_OK || pair_run(&ours, ret_ours) != ERR_OK) {
@@ -100,7 +105,8 @@ static void run_round(const struct rounds_config *config, const struct identitie
 {
     for (unsigned i = 0; i < CASES; i++) {
         if ((config->only != NULL && strcmp(config->only, cases[i].name) != 0) ||
-            (config->pulls && cases[i].direction != LIMIT_PULL))
+            (config->pulls && cases[i].direction != LIMIT_PULL) ||
+            (cases[i].digest && !config->tree))
             continue;
         bool tls = cases[i].tls;
         struct rounds_case about = {.direction = cases[i].direction,
@@ -108,6 +114,7 @@ static void run_round(const struct rounds_config *config, const struct identitie
                                     .passes = config->passes,
                                     .threads = config->threads,
                                     .shared = cases[i].shared,
+                                    .digest = cases[i].digest,
                                     .server = tls ? &identities->server : NULL,
                                     .client = tls ? &identities->client : NULL};
         run_case(config, &about, &results[i].limit[round], &results[i].ours[round]);
@@ -126,7 +133,7 @@ static void print_case(const char *name, const struct results *results, unsigned
         ratios[0][i] = speeds[1][i] / speeds[0][i];
         ratios[1][i] = cpus[1][i] / cpus[0][i];
     }
-    printf("%-11s %7.2f %8.2f %7.2f   %7.3f %8.3f %7.2f\n", name, pair_median(speeds[0], rounds),
+    printf("%-19s %7.2f %8.2f %7.2f   %7.3f %8.3f %7.2f\n", name, pair_median(speeds[0], rounds),
            pair_median(speeds[1], rounds), pair_median(ratios[0], rounds),
            pair_median(cpus[0], rounds), pair_median(cpus[1], rounds),
            pair_median(ratios[1], rounds));
@@ -143,9 +150,9 @@ static void print(const struct rounds_config *config, const struct results *resu
     printf("%u rounds, %.1f MiB, %u passes, %u cores, congestion control %s, %s\n", config->rounds,
            (double)config->tensor_bytes / (1 << 20), config->passes, thread_core_count(),
            congestion, about);
-    printf("%-11s %7s %8s %7s   %7s %8s %7s\n", "", "limit", config->what, "ratio", "limit",
+    printf("%-19s %7s %8s %7s   %7s %8s %7s\n", "", "limit", config->what, "ratio", "limit",
            config->what, "ratio");
-    printf("%-11s %24s   %24s\n", "", "GiB/s", "CPU s per GiB, both ends");
+    printf("%-19s %24s   %24s\n", "", "GiB/s", "CPU s per GiB, both ends");
     for (unsigned i = 0; i < CASES; i++)
         if (results[i].limit[0].bytes > 0)
             print_case(cases[i].name, &results[i], config->rounds);

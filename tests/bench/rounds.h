@@ -18,6 +18,7 @@ struct rounds_case {
     unsigned passes;  /* timed; a quarter of what was asked for with TLS */
     unsigned threads; /* polling threads of each process; 0: one per core */
     bool shared;      /* through shared memory, as processes of one machine do by themselves */
+    bool digest;      /* the limit makes one of what is pushed, as a shard does */
     const struct tls_identity *server, *client; /* NULL: no TLS */
 };
 
@@ -31,7 +32,7 @@ struct rounds_config {
     size_t block_bytes; /* what the limit receives at a time */
     const char *only;   /* the one case to run, e.g. "push tls"; NULL: all */
     bool pulls;         /* what is measured knows no other way */
-    bool tree;          /* the limit sums as limit_config says */
+    bool tree;          /* the limit sums as limit_config says, and in one case digests */
     unsigned (*serve)(const void *context);
     void (*measure)(const void *context, const struct pair_link *link, struct pair_result *result);
 };
