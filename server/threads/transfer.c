@@ -9,8 +9,10 @@
 
 struct new_owner {
     uint32_t number; /* no other peer's, ever */
-    uint32_t calls;  /* under way: it stays */
+    uint32_t calls;  /* under way, or waiting for their turn: it stays */
+    size_t bytes;    /* under way */
     struct rpc_channel *channel;
+    struct transfer_sent *first, *last; /* that wait; first NULL: none */
 };
 
 struct transfer_peers {
@@ -111,38 +113,90 @@ static struct new_owner *find_locked(struct transfer_peers *peers, uint32_t numb
     return NULL;
 }
 
-/* Its channel, for a call that begins; NULL: the peer was dropped. */
-static struct rpc_channel *begin_call(struct transfer_peers *peers, uint32_t number)
+/* ---- turns ---- */
+
+/* False: the peer was dropped. */
+static bool wait_for_turn(struct transfer_sent *sent)
 {
+    struct transfer_peers *peers = sent->peers;
     thread_lock(&peers->mutex);
-    struct new_owner *peer = find_locked(peers, number);
-    struct rpc_channel *channel = peer != NULL ? peer->channel : NULL;
-    if (peer != NULL)
+    struct new_owner *peer = find_locked(peers, sent->to);
+    if (peer != NULL) {
+        *(peer->first == NULL ? &peer->first : &peer->last->next) = sent;
+        peer->last = sent;
         peer->calls++;
+        snprintf(sent->address, sizeof sent->address, "%s", rpc_channel_address(peer->channel));
+    }
     thread_unlock(&peers->mutex);
-    return channel;
+    return peer != NULL;
 }
 
-static void end_call(struct transfer_peers *peers, uint32_t number)
+/* The call whose turn it is, which counts as under way, and its channel. NULL: none. */
+static struct transfer_sent *take_turn(struct transfer_peers *peers, uint32_t number,
+                                       struct rpc_channel **ret_channel)
 {
+    struct transfer_sent *taken = NULL;
     thread_lock(&peers->mutex);
     struct new_owner *peer = find_locked(peers, number);
-    check(peer != NULL && peer->calls > 0);
-    peer->calls--;
+    if (peer != NULL && peer->first != NULL &&
+        (peer->bytes == 0 || peer->bytes + peer->first->bytes <= TRANSFER_BYTES_MAX)) {
+        taken = peer->first;
+        peer->first = taken->next;
+        taken->next = NULL;
+        peer->bytes += taken->bytes;
+        *ret_channel = peer->channel;
+    }
     thread_unlock(&peers->mutex);
+    return taken;
 }
 
-/* ---- sending ---- */
+/* Its shard hears what became of it. */
+static void end_call(struct transfer_sent *take_sent)
+{
+    struct transfer_peers *peers = take_sent->peers;
+    thread_lock(&peers->mutex);
+    struct new_owner *peer = find_locked(peers, take_sent->to);
+    check(peer != NULL && peer->calls > 0 && peer->bytes >= take_sent->bytes);
+    peer->calls--;
+    peer->bytes -= take_sent->bytes;
+    thread_unlock(&peers->mutex);
+    peers->config.sent(peers->config.owner, take_sent);
+}
+
+static void answered(void *owner, enum err err, struct slice response, const struct reason *reason);
+
+static void begin_calls(struct transfer_peers *peers, uint32_t to)
+{
+    struct transfer_sent *sent;
+    struct rpc_channel *channel;
+    while ((sent = take_turn(peers, to, &channel)) != NULL) {
+        const struct rpc_call_config config = {
+            .path = "/roost.v1.Shard/Transfer",
+            .timeout_ms = TRANSFER_MS,
+            .answered = answered,
+            .owner = sent,
+        };
+        enum err err = rpc_call_start(channel, &config, &sent->request);
+        if (err == ERR_OK)
+            continue;
+        sent->err = err;
+        end_call(sent);
+    }
+}
 
 static void answered(void *owner, enum err err, struct slice response, const struct reason *reason)
 {
     (void)response;
     struct transfer_sent *sent = owner;
+    struct transfer_peers *peers = sent->peers;
+    uint32_t to = sent->to;
     sent->err = err;
     sent->reason = *reason;
-    end_call(sent->peers, sent->to);
-    sent->peers->config.sent(sent->peers->config.owner, sent);
+    end_call(sent);
+    begin_calls(peers, to);
 }
+
+/* ---- sending ---- */
 
 static enum err encode(const struct shard *shard, const struct transfer *header,
                        struct buf *ret_request)
@@ -161,46 +215,27 @@ static enum err encode(const struct shard *shard, const struct transfer *header,
     return ERR_OK;
 }
 
-/* A server that cannot be reached is no reason to wait for it: the error says why. */
-static enum err begin_send(struct transfer_sent *sent, struct buf *take_request)
-{
-    const struct rpc_call_config config = {
-        .path = "/roost.v1.Shard/Transfer",
-        .timeout_ms = TRANSFER_MS,
-        .answered = answered,
-        .owner = sent,
-    };
-    struct rpc_channel *channel = begin_call(sent->peers, sent->to);
-    if (channel == NULL) {
-        buf_release(take_request);
-        return ERR_UNREACHABLE;
-    }
-    snprintf(sent->address, sizeof sent->address, "%s", rpc_channel_address(channel));
-    enum err err = rpc_call_start(channel, &config, take_request);
-    if (err != ERR_OK)
-        end_call(sent->peers, sent->to);
-    return err;
-}
-
 enum err transfer_send(struct transfer_peers *peers, uint32_t thread, const struct shard *shard,
                        const struct shard_effect *effect)
 {
-    struct buf request = {0};
     struct transfer_sent *sent = malloc(sizeof *sent);
-    enum err err = sent == NULL ? ERR_NOMEM : encode(shard, &effect->transfer.header, &request);
-    if (err != ERR_OK) {
-        buf_release(&request);
-        free(sent);
-        return err;
-    }
+    if (sent == NULL)
+        return ERR_NOMEM;
     *sent = (struct transfer_sent){.peers = peers,
                                    .thread = thread,
                                    .to = effect->transfer.to,
                                    .header = effect->transfer.header};
-    err = begin_send(sent, &request);
-    if (err != ERR_OK)
+    enum err err = encode(shard, &sent->header, &sent->request);
+    sent->bytes = sent->request.bytes;
+    if (err == ERR_OK && !wait_for_turn(sent))
+        err = ERR_UNREACHABLE;
+    if (err != ERR_OK) {
+        buf_release(&sent->request);
         free(sent);
-    return err;
+        return err;
+    }
+    begin_calls(peers, effect->transfer.to);
+    return ERR_OK;
 }
 
 /* ---- arriving ---- */

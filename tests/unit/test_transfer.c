@@ -4,7 +4,7 @@
 
 #include "server/threads/transfer.h"
 
-enum { ARRIVED, SENT };
+enum { ARRIVED, SENT, TAKEN };
 enum { WEIGHTS = 5, ARRAYS = 3, THREAD = 2 };
 
 /* The old owner's shard, as transfer.c asks it. */
@@ -28,7 +28,7 @@ struct transfer_fixture {
     enum err take;   /* what `arrived` says … */
     enum err answer; /* … and then the new owner's shard */
     bool holds;      /* it answers later: */
-    struct transfer_arrival *held;
+    struct transfer_arrival *held[2];
     struct transfer arrived;
     float values[WEIGHTS * ARRAYS];
     struct transfer_sent sent;
@@ -40,10 +40,11 @@ static enum err chunk_arrived(void *owner, struct transfer_arrival *arrival)
     if (world->take != ERR_OK)
         return world->take;
     world->arrived = arrival->header;
-    assert_int_equal(arrival->payload.bytes, sizeof world->values);
-    memcpy(world->values, arrival->payload.data, sizeof world->values);
-    world->held = arrival;
+    if (arrival->payload.bytes == sizeof world->values)
+        memcpy(world->values, arrival->payload.data, sizeof world->values);
     bool holds = world->holds;
+    if (holds)
+        world->held[world->held[0] != NULL] = arrival;
     tally_add(&world->tally, ARRIVED);
     if (!holds)
         transfer_answer(arrival, world->answer);
@@ -55,19 +56,32 @@ static void chunk_sent(void *owner, struct transfer_sent *take_sent)
     struct transfer_fixture *world = owner;
     world->sent = *take_sent;
     free(take_sent);
+    if (world->sent.err == ERR_OK)
+        tally_add(&world->tally, TAKEN);
     tally_add(&world->tally, SENT);
+}
+
+/* NULL: no TLS. */
+static void set_up(struct transfer_fixture *world, const struct tls_identity *identity)
+{
+    struct rpc_settings settings = rpc_settings_default();
+    settings.message_bytes_max = WIRE_TRANSFER_BYTES_MAX;
+    settings.role_bytes_max[TLS_ROLE_SERVER] = WIRE_TRANSFER_BYTES_MAX + WIRE_CONTROL_BYTES_MAX;
+    tally_init(&world->tally);
+    world->loop = loop_new(&settings);
+    const struct transfer_config config = {.loop = world->loop,
+                                           .identity = identity,
+                                           .sent = chunk_sent,
+                                           .arrived = chunk_arrived,
+                                           .owner = world};
+    assert_int_equal(transfer_peers_new(&config, &world->peers), ERR_OK);
+    world->method = transfer_method(world->peers);
+    world->server = server_new(world->loop, identity, &world->method, 1);
 }
 
 static void transfer_set_up(struct transfer_fixture *world)
 {
-    struct rpc_settings settings = rpc_settings_default();
-    tally_init(&world->tally);
-    world->loop = loop_new(&settings);
-    const struct transfer_config config = {
-        .loop = world->loop, .sent = chunk_sent, .arrived = chunk_arrived, .owner = world};
-    assert_int_equal(transfer_peers_new(&config, &world->peers), ERR_OK);
-    world->method = transfer_method(world->peers);
-    world->server = server_new(world->loop, NULL, &world->method, 1);
+    set_up(world, NULL);
 }
 
 static void transfer_tear_down(struct transfer_fixture *world)
@@ -97,12 +111,18 @@ static uint32_t peer_of(struct transfer_fixture *world)
 static const struct transfer chunk = {
     .generation = 3, .version = 8, .chunk = 41, .weights = WEIGHTS, .arrays = ARRAYS};
 
-static enum err begin_send(struct transfer_fixture *world, uint32_t peer)
+static enum err begin_send_of(struct transfer_fixture *world, uint32_t peer,
+                              const struct transfer *header)
 {
     const struct shard shard = {.first = 0.5f};
     const struct shard_effect effect = {.kind = SHARD_TRANSFER,
-                                        .transfer = {.to = peer, .header = chunk}};
+                                        .transfer = {.to = peer, .header = *header}};
     return transfer_send(world->peers, THREAD, &shard, &effect);
+}
+
+static enum err begin_send(struct transfer_fixture *world, uint32_t peer)
+{
+    return begin_send_of(world, peer, &chunk);
 }
 
 static void send(struct transfer_fixture *world)
@@ -192,9 +212,41 @@ TEST_F(a_call_under_way_is_not_cut_off_to_make_room, transfer)
     tally_wait(&f->tally, ARRIVED, 1);
     name_others(f);
     assert_int_equal(peer_of(f), peer);
-    transfer_answer(f->held, ERR_OK);
+    transfer_answer(f->held[0], ERR_OK);
     tally_wait(&f->tally, SENT, 1);
     assert_int_equal(f->sent.err, ERR_OK);
+}
+
+TEST_F(few_bytes_are_under_way_beside_each_other, transfer)
+{
+    f->holds = true;
+    uint32_t peer = peer_of(f);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(begin_send(f, peer), ERR_OK);
+    tally_wait(&f->tally, ARRIVED, 2);
+    for (unsigned i = 0; i < 2; i++)
+        transfer_answer(f->held[i], ERR_OK);
+    tally_wait(&f->tally, SENT, 2);
+}
+
+/* Of one server, over one connection of its role, with the limits of a daemon. */
+TEST(chunks_of_many_arrays_do_not_break_the_connection_that_all_of_them_share)
+{
+    enum { CHUNKS = 8 };
+    static const struct transfer large = {
+        .generation = 3, .version = 8, .chunk = 42, .weights = 131072, .arrays = 36};
+    struct transfer_fixture world = {0};
+    struct authority authority = authority_new("nest");
+    struct tls_identity identity = identity_of_role(&authority, "nest", TLS_ROLE_SERVER);
+    set_up(&world, &identity);
+    uint32_t peer = peer_of(&world);
+    for (unsigned i = 1; i <= CHUNKS; i++)
+        assert_int_equal(begin_send_of(&world, peer, &large), ERR_OK);
+    tally_wait(&world.tally, SENT, CHUNKS);
+    assert_int_equal(tally_of(&world.tally, TAKEN), CHUNKS);
+    transfer_tear_down(&world);
+    tls_identity_release(&identity);
+    authority_release(&authority);
 }
 
 TEST(without_a_loop_no_server_can_be_reached)
