@@ -498,6 +498,20 @@ static void say_lost_rows(struct control *control)
     record->rows_lost = record->steps.changed = false;
 }
 
+static void say_curves(struct control *control)
+{
+    struct record *record = &control->record;
+    bool said = record->scalars_said;
+    record->scalars_said = record->scalars_err != ERR_OK;
+    if (said && !record->scalars_said)
+        log_info(control->config.logger, "run's curves written again");
+    else if (!said && record->scalars_said)
+        log_warning(control->config.logger, "run's curves not written",
+                    log_text("err", err_name(record->scalars_err)),
+                    log_text("reason", record->scalars_reason.text),
+                    log_text("next", "go on; try again, and the curves may have a gap"));
+}
+
 static void flush(struct control *control)
 {
     struct record *record = &control->record;
@@ -506,6 +520,7 @@ static void flush(struct control *control)
     if (record->err == ERR_OLD_TERM)
         ignore(control_effects_reopen_log(control, &replaced)); /* record->err says why not */
     say_lost_rows(control);
+    say_curves(control);
     bool said = record->said;
     record->said = record->err != ERR_OK;
     if (said == record->said)

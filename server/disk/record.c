@@ -85,7 +85,9 @@ static void put_scalar(struct record *record, uint64_t step, const char *tag, do
 {
     const struct tfevents_scalar scalar = {
         .wall_s = time_wall_s(), .step = step, .tag = tag, .value = (float)value};
-    note(record, tfevents_put_scalar(&record->scalars, &scalar));
+    size_t before = record->scalars.bytes;
+    if (tfevents_put_scalar(&record->scalars, &scalar) != ERR_OK)
+        record->scalars.bytes = before; /* no memory: the curve has a gap */
 }
 
 static void end_row(struct record *record, struct json_writer *writer)
@@ -198,15 +200,22 @@ void record_write(struct record *record)
         add_late_bytes(record);
 }
 
-/* Where rows wait already, these are the reason that people read. */
-static enum err write_scalars(struct record *record)
+/* What a failed append may have left would make the file unreadable behind it. */
+static enum err append_scalars(struct record *record)
 {
-    struct reason *reason = record->err == ERR_OK ? &record->reason : NULL;
+    struct file_log *log = &record->events.log;
+    if (record->scalars_err != ERR_OK)
+        TRY(file_log_truncate(log, log->bytes, &record->scalars_reason));
+    return file_log_append(log, buf_slice(&record->scalars), &record->scalars_reason);
+}
+
+/* A curve may have a gap. */
+static void write_scalars(struct record *record)
+{
     if (record->scalars.bytes == 0)
-        return ERR_OK;
-    enum err err = file_log_append(&record->events.log, buf_slice(&record->scalars), reason);
-    (void)done(&record->scalars, LATE_POINTS_BYTES_MAX, err); /* a curve may have a gap */
-    return err;
+        return;
+    record->scalars_err = append_scalars(record);
+    (void)done(&record->scalars, LATE_POINTS_BYTES_MAX, record->scalars_err);
 }
 
 void record_flush(struct record *record)
@@ -214,7 +223,7 @@ void record_flush(struct record *record)
     if (!takes_rows(record))
         return;
     record_write(record);
-    note(record, write_scalars(record));
+    write_scalars(record);
 }
 
 enum err record_sync(struct record *record, struct reason *reason)

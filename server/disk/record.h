@@ -23,6 +23,9 @@ struct record {
     size_t late_rows_max;   /* bytes of rows that wait for room on a full disk */
     bool rows_lost;         /* more waited: the log has a gap; for who says so, who clears it */
     struct reason reason;
+    enum err scalars_err; /* of events/, the newest: it costs points of the curves alone */
+    bool scalars_said;    /* the log has a line about it */
+    struct reason scalars_reason;
 };
 
 struct record_run {
@@ -43,7 +46,8 @@ void record_release(struct record *record); /* flushes; {0} is fine */
 enum err record_spec(const char *directory, const char *spec, struct reason *reason) MUST_USE;
 
 /* Failures stick in record->err: a full disk costs the log, not the run. So does ERR_OLD_TERM, which
- * says that steps.jsonl is another file: perhaps another coordinator's. */
+ * says that steps.jsonl is another file: perhaps another coordinator's. What fails of events/ is in
+ * record->scalars_err, and is tried again. */
 void record_step(struct record *record, const struct step_row *row);
 void record_validation(struct record *record, const struct validation_row *row);
 /* Writes the rows that are there; those for TensorBoard wait. */

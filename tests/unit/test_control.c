@@ -352,6 +352,37 @@ TEST_F(rows_that_are_lost_are_said_once_each_time_and_the_run_goes_on, control, 
     assert_int_equal(control_failed(f->control), ERR_OK);
 }
 
+static ssize_t stale_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
+{
+    (void)ops, (void)fd, (void)data, (void)bytes;
+    errno = ESTALE;
+    return -1;
+}
+
+TEST_F(curves_that_cannot_be_written_are_said_once_and_cuts_go_on, control, .trains = true)
+{
+    const char *words = "run's curves not written  err=IO";
+    struct coordinator_status status;
+    struct file_ops ops = file_ops_real;
+    struct file_log *events = &f->control->record.events.log;
+    events->ops = &ops;
+    ops.write = stale_write;
+    say_and_wait(f, call_new(f, CALL_CHECKPOINT));
+    log_begin(f);
+    reduce(f, 0);
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_true(is_logged(f, words));
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_false(is_logged(f, words));
+    manifest(f, 1);
+    events->ops = &file_ops_real;
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    coordinator_status(f->control->coordinator, &status);
+    assert_int_equal(status.cut.version, 1);
+}
+
 /* As an operator's `mv` does. The log's next row finds it. */
 static void replace_log(struct control_fixture *f)
 {

@@ -223,6 +223,66 @@ static void assert_steps(const struct record_fixture *f, uint64_t count)
     assert_string_equal(at, "");
 }
 
+/* Half of the bytes, and then no full disk's error. */
+static ssize_t torn_write(const struct file_ops *ops, int fd, const void *data, size_t bytes)
+{
+    assert_int_equal(file_ops_real.write(ops, fd, data, bytes / 2), bytes / 2);
+    errno = EIO;
+    return -1;
+}
+
+static int stale_truncate(const struct file_ops *ops, int fd, uint64_t bytes)
+{
+    (void)ops, (void)fd, (void)bytes;
+    errno = ESTALE;
+    return -1;
+}
+
+TEST_F(events_that_cannot_be_written_cost_points_of_the_curves_alone, record)
+{
+    struct reason reason = {0};
+    struct file_ops ops = file_ops_real;
+    struct file_info info;
+    open_at(f, 0);
+    struct file_log *events = &f->record.events.log;
+    events->ops = &ops;
+    ops.write = torn_write;
+    ops.truncate = stale_truncate;
+    for (uint64_t i = 0; i < 2; i++) {
+        step(f, i);
+        assert_int_equal(record_sync(&f->record, &reason), ERR_OK);
+        assert_int_equal(f->record.scalars_err, ERR_IO);
+        assert_non_null(strstr(f->record.scalars_reason.text, "events/"));
+        assert_int_equal(f->record.scalars.bytes, 0);
+    }
+    ops = file_ops_real;
+    step(f, 2);
+    assert_int_equal(record_sync(&f->record, &reason), ERR_OK);
+    assert_int_equal(f->record.scalars_err, ERR_OK);
+    assert_steps(f, 3);
+    assert_int_equal(file_stat(events->path, &info, NULL), ERR_OK);
+    assert_int_equal(info.bytes, events->bytes); /* no half of a point lies in between */
+    events->ops = &file_ops_real;
+}
+
+TEST_F(points_that_a_full_disk_does_not_take_wait_and_keep_no_cut_back, record)
+{
+    struct reason reason = {0};
+    struct file_ops ops = file_ops_real;
+    open_at(f, 0);
+    f->record.events.log.ops = &ops;
+    ops.write = full_write;
+    step(f, 0);
+    assert_int_equal(record_sync(&f->record, &reason), ERR_OK);
+    assert_int_equal(f->record.scalars_err, ERR_NO_SPACE);
+    assert_true(f->record.scalars.bytes > 0);
+    ops.write = file_ops_real.write;
+    record_flush(&f->record);
+    assert_int_equal(f->record.scalars_err, ERR_OK);
+    assert_int_equal(f->record.scalars.bytes, 0);
+    f->record.events.log.ops = &file_ops_real;
+}
+
 TEST_F(a_rewind_for_which_there_is_no_room_comes_before_the_next_rows, record)
 {
     struct reason reason = {0};
