@@ -6,6 +6,7 @@
  * convictions, stops. Each write is one transaction that first looks at the term. */
 #include "server/disk/store.h"
 
+#include "common/file.h"
 #include "common/rand.h"
 #include "common/scoped.h"
 
@@ -333,6 +334,17 @@ static enum err set_up(struct store *store, struct reason *reason)
     return ERR_OK;
 }
 
+/* SQLite does not say why. The errno that it keeps may be that of a second try, to read alone, which
+ * finds no file where the folder's mode lets it make none. */
+static enum err not_opened(const struct store *store, int code, struct reason *reason)
+{
+    scoped(file_log_release) struct file_log file = {0};
+    enum err err = file_log_open(&file_ops_real, store->path, &file, reason);
+    if (err == ERR_DENIED || err == ERR_INVALID)
+        return err;
+    return failed(store, "open", code, reason);
+}
+
 enum err store_open_sqlite(const char *path, struct store **ret_store, struct reason *reason)
 {
     struct store *store = calloc(1, sizeof *store);
@@ -342,7 +354,7 @@ enum err store_open_sqlite(const char *path, struct store **ret_store, struct re
     }
     int code = sqlite3_open_v2(
         path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    enum err err = code == SQLITE_OK ? set_up(store, reason) : failed(store, "open", code, reason);
+    enum err err = code == SQLITE_OK ? set_up(store, reason) : not_opened(store, code, reason);
     if (err != ERR_OK) {
         store_free(store);
         return err;

@@ -3,6 +3,7 @@
 
 #include "server/disk/store.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct store_fixture {
@@ -499,6 +500,38 @@ TEST_F(a_file_that_is_no_store_is_named, store)
     assert_non_null(strstr(reason.text, path));
     assert_int_equal(store_open_sqlite("/nowhere/at/all.db", &store, &reason), ERR_IO);
     assert_non_null(strstr(reason.text, "/nowhere/at/all.db"));
+}
+
+/* As somebody whom modes bind; root is bound by none. */
+static enum err open_as_anybody(const char *path, struct reason *reason)
+{
+    enum { NOBODY = 65534 };
+    struct store *store = NULL;
+    uid_t own = geteuid();
+    assert_int_equal(seteuid(own == 0 ? NOBODY : own), 0);
+    enum err err = store_open_sqlite(path, &store, reason);
+    assert_int_equal(seteuid(own), 0);
+    store_free(store);
+    return err;
+}
+
+TEST_F(a_file_that_may_not_be_opened_says_why, store)
+{
+    struct reason reason;
+    const char *folder = folder_path(&f->folder, ".");
+    const char *path = folder_path(&f->folder, "closed.db");
+    assert_int_equal(file_write_atomic(&file_ops_real, path, 0, (struct slice){0}, NULL), ERR_OK);
+    assert_int_equal(chmod(folder, 0555), 0);
+    assert_int_equal(open_as_anybody(path, &reason), ERR_DENIED);
+    assert_non_null(strstr(reason.text, "closed.db: Permission denied"));
+    path = folder_path(&f->folder, "new.db");
+    assert_int_equal(open_as_anybody(path, &reason), ERR_DENIED);
+    assert_non_null(strstr(reason.text, "new.db: Permission denied"));
+    assert_int_equal(chmod(folder, 0755), 0);
+    path = folder_path(&f->folder, "folder.db");
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_int_equal(open_as_anybody(path, &reason), ERR_INVALID);
+    assert_non_null(strstr(reason.text, "folder.db: Is a directory"));
 }
 
 TEST_F(a_run_keeps_its_secret_and_has_it_alone, store)
