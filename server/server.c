@@ -131,6 +131,13 @@ static enum err open_store(struct server *server, struct reason *reason)
     return is_coordinator(server) ? store_take_term(server->store, &server->term, reason) : ERR_OK;
 }
 
+static void begin_stop(struct server *server)
+{
+    server->stopping = true;
+    notify_stopping();
+    log_info(&server->logger, "daemon stops", log_text("name", server->name));
+}
+
 /* Whether a signal to stop comes before the store is asked again. */
 static bool is_told_to_stop(struct server *server)
 {
@@ -145,7 +152,8 @@ static bool is_told_to_stop(struct server *server)
     return false;
 }
 
-/* A full disk has no room for the numbers of this start: it waits until there is. */
+/* A full disk has no room for the numbers of this start: it waits until there is, or it is told to
+ * stop. */
 static enum err await_store(struct server *server, struct reason *reason)
 {
     enum err err = open_store(server, reason);
@@ -155,8 +163,10 @@ static enum err await_store(struct server *server, struct reason *reason)
     while (err == ERR_NO_SPACE) {
         notify_more_time(MORE_TIME_S * 1000000000ull);
         notify_status("it waits for room");
-        if (is_told_to_stop(server))
+        if (is_told_to_stop(server)) {
+            begin_stop(server);
             return err;
+        }
         err = open_store(server, reason);
     }
     return err;
@@ -372,9 +382,7 @@ static void stop(struct server *server, uint64_t now_ns, uint64_t number)
     server->signals_said++;
     if (server->stopping)
         return;
-    server->stopping = true;
-    notify_stopping();
-    log_info(&server->logger, "daemon stops", log_text("name", server->name));
+    begin_stop(server);
     if (server->control != NULL)
         control_pause(server->control, now_ns, "the coordinator's daemon was told to stop");
     else if (number == SIGTERM)
@@ -582,6 +590,22 @@ static enum err start_server(struct server *server, struct reason *reason)
     return ERR_OK;
 }
 
+static enum err serve(struct server *server, struct reason *reason)
+{
+    struct control *control = server->control;
+    uint64_t now_ns = time_now_ns();
+    if (control != NULL && !server->settings->no_chunks)
+        control_local_server(control, now_ns, server->link);
+    if (control != NULL)
+        control_continue(control, now_ns);
+    serve_events(server);
+    if (shards_may_leave(server->shards))
+        log_info(&server->logger, "daemon drained", log_text("name", server->name));
+    if (control != NULL && control_failed(control) != ERR_OK)
+        return reason_set(reason, control_failed(control), "the store failed; see the log");
+    return link_refused(server->link, reason);
+}
+
 enum err server_run(const struct server_settings *settings, struct reason *reason)
 {
     struct server *server = calloc(1, sizeof *server);
@@ -591,20 +615,10 @@ enum err server_run(const struct server_settings *settings, struct reason *reaso
     server->logger =
         log_stderr((enum log_level)settings->log_level, options_environment("JOURNAL_STREAM", ""));
     enum err err = start_server(server, reason);
-    if (err == ERR_OK && server->control != NULL) {
-        uint64_t now_ns = time_now_ns();
-        if (!settings->no_chunks)
-            control_local_server(server->control, now_ns, server->link);
-        control_continue(server->control, now_ns);
-    }
     if (err == ERR_OK)
-        serve_events(server);
-    if (err == ERR_OK && shards_may_leave(server->shards))
-        log_info(&server->logger, "daemon drained", log_text("name", server->name));
-    if (err == ERR_OK && server->control != NULL && control_failed(server->control) != ERR_OK)
-        err = reason_set(reason, control_failed(server->control), "the store failed; see the log");
-    if (err == ERR_OK)
-        err = link_refused(server->link, reason);
+        err = serve(server, reason);
+    else if (server->stopping)
+        err = ERR_OK; /* it waited for room */
     close_all(server);
     free(server);
     return err;
