@@ -523,6 +523,8 @@ static uint64_t next_ns(const struct server *server)
     due_ns = server->status_ns < due_ns ? server->status_ns : due_ns;
     if (server->drained_by_ns != 0 && server->drained_by_ns < due_ns)
         due_ns = server->drained_by_ns;
+    if (server->identity.revoked[0] != 0 && server->revoked_ns < due_ns)
+        due_ns = server->revoked_ns;
     return server->alive_ns < due_ns ? server->alive_ns : due_ns;
 }
 
