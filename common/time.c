@@ -1,4 +1,4 @@
-/* The clocks, and how durations and moments are written. */
+/* The clocks, and how durations and moments are written and read. */
 #include "common/time.h"
 
 #include "common/check.h"
@@ -68,4 +68,17 @@ struct time_text time_format_utc(uint64_t wall_ns)
     snprintf(text.text + length, sizeof text.text - length, ".%03uZ",
              (unsigned)(wall_ns / 1000000 % 1000));
     return text;
+}
+
+bool time_parse_date(const char *text, uint64_t *ret_wall_ns)
+{
+    struct tm parts = {0};
+    const char *end = strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &parts);
+    if (end == NULL || *end != 0)
+        return false;
+    time_t seconds = timegm(&parts);
+    if (seconds < 0 || (uint64_t)seconds > UINT64_MAX / 1000000000)
+        return false;
+    *ret_wall_ns = (uint64_t)seconds * 1000000000;
+    return true;
 }

@@ -2,6 +2,7 @@
 #include "worker/notice.h"
 
 #include "common/files/json.h"
+#include "common/time.h"
 
 #include <string.h>
 
@@ -44,7 +45,8 @@ static struct word word_of(const struct json *object, const char *key)
 }
 
 /* An answer that cannot be parsed still means that the instance is marked. */
-static enum notice_verdict judge_aws_spot(unsigned status, struct slice body, const char *machine,
+static enum notice_verdict judge_aws_spot(unsigned status, struct slice body,
+                                          struct notice_machine *machine,
                                           char ret_text[static NOTICE_TEXT_BYTES])
 {
     (void)machine;
@@ -60,7 +62,7 @@ static enum notice_verdict judge_aws_spot(unsigned status, struct slice body, co
 }
 
 static enum notice_verdict judge_aws_rebalance(unsigned status, struct slice body,
-                                               const char *machine,
+                                               struct notice_machine *machine,
                                                char ret_text[static NOTICE_TEXT_BYTES])
 {
     (void)machine;
@@ -72,7 +74,8 @@ static enum notice_verdict judge_aws_rebalance(unsigned status, struct slice bod
     return NOTICE_WARNING;
 }
 
-static enum notice_verdict judge_gcp(unsigned status, struct slice body, const char *machine,
+static enum notice_verdict judge_gcp(unsigned status, struct slice body,
+                                     struct notice_machine *machine,
                                      char ret_text[static NOTICE_TEXT_BYTES])
 {
     (void)machine;
@@ -83,15 +86,23 @@ static enum notice_verdict judge_gcp(unsigned status, struct slice body, const c
     return NOTICE_LEAVE;
 }
 
-/* Whether the event ends the machine. A freeze of some seconds does not: the lease may outlast
- * it. */
-static bool ends_machine(const char *type)
+/* What an event does to the machine. */
+enum fate { FATE_STAYS, FATE_COMES_BACK, FATE_GOES };
+
+/* A freeze of some seconds is none: the lease may outlast it. */
+static enum fate fate_of(const char *type)
 {
-    static const char *const types[] = {"Preempt", "Terminate", "Redeploy", "Reboot"};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(types[i], type) == 0)
-            return true;
-    return false;
+    static const struct {
+        const char *type;
+        enum fate fate;
+    } rows[] = {{"Preempt", FATE_GOES},
+                {"Terminate", FATE_GOES},
+                {"Redeploy", FATE_COMES_BACK},
+                {"Reboot", FATE_COMES_BACK}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(rows[i].type, type) == 0)
+            return rows[i].fate;
+    return FATE_STAYS;
 }
 
 static bool concerns(const struct json *event, const char *machine)
@@ -107,23 +118,67 @@ static bool concerns(const struct json *event, const char *machine)
     return false;
 }
 
-static enum notice_verdict judge_azure(unsigned status, struct slice body, const char *machine,
+static bool has_started(const struct json *event)
+{
+    return strcmp(word_of(event, "EventStatus").text, "Started") == 0;
+}
+
+/* When it may begin; 0: it has started, or does not say. */
+static uint64_t begins_ns(const struct json *event)
+{
+    const char *date;
+    uint64_t wall_ns;
+    if (has_started(event) || json_get_text(event, "NotBefore", &date, NULL) != ERR_OK ||
+        !time_parse_date(date, &wall_ns))
+        return 0;
+    return wall_ns;
+}
+
+/* ret_behind: it is listed still, though the machine may be back from it. */
+static enum notice_verdict judge_event(const struct json *event,
+                                       const struct notice_machine *machine, bool *ret_behind,
+                                       char ret_text[static NOTICE_TEXT_BYTES])
+{
+    struct word type = word_of(event, "EventType");
+    enum fate fate = fate_of(type.text);
+    uint64_t wall_ns = begins_ns(event);
+    if (fate == FATE_STAYS || !concerns(event, machine->name))
+        return NOTICE_NOTHING;
+    if (machine->may_be_back && fate == FATE_COMES_BACK && has_started(event)) {
+        *ret_behind = true;
+        snprintf(ret_text, NOTICE_TEXT_BYTES, "%s started before this worker", type.text);
+        return NOTICE_WARNING;
+    }
+    if (wall_ns > machine->soon_ns) {
+        snprintf(ret_text, NOTICE_TEXT_BYTES, "%s not before %s", type.text,
+                 time_format_utc(wall_ns).text);
+        return NOTICE_WARNING;
+    }
+    snprintf(ret_text, NOTICE_TEXT_BYTES, "%s", type.text);
+    return NOTICE_LEAVE;
+}
+
+static enum notice_verdict judge_azure(unsigned status, struct slice body,
+                                       struct notice_machine *machine,
                                        char ret_text[static NOTICE_TEXT_BYTES])
 {
     scoped(json_free_scoped) struct json *json = NULL;
     const struct json *events;
+    enum notice_verdict verdict = NOTICE_NOTHING;
+    bool any_behind = false;
     if (status != 200 || json_parse("scheduledevents", body, &json, NULL) != ERR_OK ||
         json_get_array(json, "Events", &events, NULL) != ERR_OK)
         return NOTICE_NOTHING;
     for (size_t i = 0; i < json_count(events); i++) {
-        const struct json *event = json_at(events, i);
-        struct word type = word_of(event, "EventType");
-        if (!ends_machine(type.text) || !concerns(event, machine))
+        char text[NOTICE_TEXT_BYTES];
+        enum notice_verdict one = judge_event(json_at(events, i), machine, &any_behind, text);
+        if (one <= verdict)
             continue;
-        snprintf(ret_text, NOTICE_TEXT_BYTES, "%s", type.text);
-        return NOTICE_LEAVE;
+        verdict = one;
+        snprintf(ret_text, NOTICE_TEXT_BYTES, "%s", text);
     }
-    return NOTICE_NOTHING;
+    machine->may_be_back = any_behind;
+    return verdict;
 }
 
 const struct notice_questions *notice_questions(enum notice_cloud cloud)

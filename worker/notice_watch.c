@@ -11,6 +11,7 @@
 enum {
     PROBE_MS = 1000, /* the service is on the machine's own link, or there is none */
     ASK_MS = 5000,
+    SOON_MS = 60000, /* twice the notice of a preemption, since the machine's clock may be behind */
     URL_BYTES = 512,
     WORD_BYTES = 256,
     STATUS_OK = 200,
@@ -28,9 +29,10 @@ struct notice_watch {
     /* The thread's own. */
     const struct notice_questions *cloud;
     char header[WORD_BYTES + 64]; /* with each question; "": none */
-    char machine[WORD_BYTES];
+    char name[WORD_BYTES];
+    struct notice_machine machine;
     struct buf body;
-    bool warned;
+    char warned[NOTICE_TEXT_BYTES]; /* the last warning */
     bool heard;        /* all questions were answered the last time, or none was asked … */
     struct reason why; /* … or why one was not */
 };
@@ -79,7 +81,7 @@ static bool is_here(struct notice_watch *watch, enum notice_cloud cloud)
            get(watch, watch->cloud->probe_path, PROBE_MS, &status) == ERR_OK &&
            status == STATUS_OK &&
            (!watch->cloud->probe_is_name ||
-            notice_word(buf_slice(&watch->body), watch->machine, sizeof watch->machine));
+            notice_word(buf_slice(&watch->body), watch->name, sizeof watch->name));
 }
 
 /* ---- the thread ---- */
@@ -119,6 +121,12 @@ static void note_heard(struct notice_watch *watch, enum err err)
     watch->heard = err == ERR_OK;
 }
 
+/* What may begin before the worker has asked again and left is a reason to leave now. */
+static uint64_t soon_ns(const struct notice_watch_config *config)
+{
+    return time_after_ms(time_wall_ns(), (uint64_t)SOON_MS + config->every_ms + config->leave_ms);
+}
+
 /* True: the machine goes. */
 static bool ask_all(struct notice_watch *watch)
 {
@@ -126,6 +134,7 @@ static bool ask_all(struct notice_watch *watch)
     char text[NOTICE_TEXT_BYTES];
     enum err failed = ERR_OK;
     watch->why = (struct reason){{0}};
+    watch->machine.soon_ns = soon_ns(&watch->config);
     for (uint32_t i = 0; i < cloud->count; i++) {
         unsigned status;
         enum err err = ask_one(watch, cloud->questions[i].path, &status);
@@ -134,12 +143,14 @@ static bool ask_all(struct notice_watch *watch)
             continue;
         }
         enum notice_verdict verdict =
-            cloud->questions[i].judge(status, buf_slice(&watch->body), watch->machine, text);
-        if (verdict == NOTICE_LEAVE || (verdict == NOTICE_WARNING && !watch->warned))
+            cloud->questions[i].judge(status, buf_slice(&watch->body), &watch->machine, text);
+        if (verdict == NOTICE_LEAVE ||
+            (verdict == NOTICE_WARNING && strcmp(watch->warned, text) != 0))
             watch->config.said(watch->config.owner, verdict, text);
-        watch->warned |= verdict == NOTICE_WARNING;
         if (verdict == NOTICE_LEAVE)
             return true;
+        if (verdict == NOTICE_WARNING)
+            snprintf(watch->warned, sizeof watch->warned, "%s", text);
     }
     note_heard(watch, failed);
     return false;
@@ -188,6 +199,7 @@ enum err notice_watch_new(const struct notice_watch_config *config, struct notic
     if (watch == NULL)
         return ERR_NOMEM;
     watch->config = *config;
+    watch->machine = (struct notice_machine){.name = watch->name, .may_be_back = true};
     thread_mutex_init(&watch->mutex);
     thread_cond_init(&watch->stopped);
     enum err err = http_new(&watch->http, reason);

@@ -16,6 +16,7 @@ struct notice_watch_config {
     int cloud;            /* enum notice_cloud; -1: whichever answers */
     const char *endpoint; /* "http://169.254.169.254" */
     uint32_t every_ms;
+    uint32_t leave_ms; /* what the worker needs to leave */
     const struct logger *logger;
     /* Called on the thread: NOTHING with the name of the cloud that was found; then each notice. */
     void (*said)(void *owner, enum notice_verdict verdict, const char *text);

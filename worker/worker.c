@@ -620,6 +620,7 @@ static void watch_notices(struct worker *worker, struct notice_watch **ret_watch
     const struct notice_watch_config watch = {.cloud = config->notice_cloud,
                                               .endpoint = config->notice_endpoint,
                                               .every_ms = config->notice_ms,
+                                              .leave_ms = config->leave_ms,
                                               .logger = config->logger,
                                               .said = on_notice_thread,
                                               .owner = worker};

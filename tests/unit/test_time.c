@@ -1,4 +1,4 @@
-/* Deadlines and how durations are written; clocks are not read here. */
+/* Deadlines, and how durations and moments are written and read; clocks are not read here. */
 #include "tests/unit/unit.h"
 
 #include "common/time.h"
@@ -29,4 +29,25 @@ TEST(moments_are_written_in_utc)
 {
     assert_string_equal(time_format_utc(0).text, "1970-01-01T00:00:00.000Z");
     assert_string_equal(time_format_utc(1709210096789999999).text, "2024-02-29T12:34:56.789Z");
+}
+
+TEST(dates_of_http_are_read)
+{
+    uint64_t wall_ns;
+    assert_true(time_parse_date("Mon, 19 Sep 2016 18:29:47 GMT", &wall_ns));
+    assert_string_equal(time_format_utc(wall_ns).text, "2016-09-19T18:29:47.000Z");
+    assert_true(time_parse_date("Thu, 29 Feb 2024 00:00:00 GMT", &wall_ns));
+    assert_string_equal(time_format_utc(wall_ns).text, "2024-02-29T00:00:00.000Z");
+    static const char *const none[] = {
+        "",
+        "soon",
+        "2016-09-19T18:29:47Z",
+        "Mon, 19 Sep 2016 18:29:47",
+        "Mon, 19 Sep 2016 18:29:47 GMT+1",
+        "Mon, 39 Sep 2016 18:29:47 GMT",
+        "Wed, 31 Dec 1969 23:59:59 GMT",
+        "Mon, 19 Sep 2616 18:29:47 GMT",
+    };
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        assert_false(time_parse_date(none[i], &wall_ns));
 }
