@@ -12,6 +12,8 @@ enum {
     PROBE_MS = 1000, /* the service is on the machine's own link, or there is none */
     ASK_MS = 5000,
     SOON_MS = 60000, /* twice the notice of a preemption, since the machine's clock may be behind */
+    FIND_MS = 5000,  /* between tries to find a cloud, at most */
+    TRIES = 3,       /* a service may be slow, or the network not up, while the machine boots */
     URL_BYTES = 512,
     WORD_BYTES = 256,
     STATUS_OK = 200,
@@ -55,41 +57,50 @@ static enum err get(struct notice_watch *watch, const char *path, uint32_t timeo
     return ask(watch, "GET", path, header, timeout_ms, ret_status);
 }
 
-/* What each question is to carry. */
-static bool take_header(struct notice_watch *watch, uint32_t timeout_ms)
+/* The reason: an answer of that status, or one that is no word. */
+static enum err unusable(struct notice_watch *watch, const char *path, unsigned status)
+{
+    return reason_set(&watch->why, ERR_UNREACHABLE, "%s%s: status %u%s", watch->config.endpoint,
+                      path, status, status == STATUS_OK ? ", without a word" : "");
+}
+
+/* Takes what each question is to carry. */
+static enum err take_header(struct notice_watch *watch, uint32_t timeout_ms)
 {
     const struct notice_questions *cloud = watch->cloud;
     char secret[WORD_BYTES];
     unsigned status;
     if (cloud->secret_name == NULL) {
         snprintf(watch->header, sizeof watch->header, "%s", cloud->header);
-        return true;
+        return ERR_OK;
     }
-    if (ask(watch, cloud->secret_method, cloud->secret_path, cloud->secret_header, timeout_ms,
-            &status) != ERR_OK ||
-        status != STATUS_OK || !notice_word(buf_slice(&watch->body), secret, sizeof secret))
-        return false;
+    TRY(ask(watch, cloud->secret_method, cloud->secret_path, cloud->secret_header, timeout_ms,
+            &status));
+    if (status != STATUS_OK || !notice_word(buf_slice(&watch->body), secret, sizeof secret))
+        return unusable(watch, cloud->secret_path, status);
     snprintf(watch->header, sizeof watch->header, "%s: %s", cloud->secret_name, secret);
-    return true;
+    return ERR_OK;
 }
 
-static bool is_here(struct notice_watch *watch, enum notice_cloud cloud)
+static enum err probe_cloud(struct notice_watch *watch, enum notice_cloud cloud)
 {
     unsigned status;
     watch->cloud = notice_questions(cloud);
-    return take_header(watch, PROBE_MS) &&
-           get(watch, watch->cloud->probe_path, PROBE_MS, &status) == ERR_OK &&
-           status == STATUS_OK &&
-           (!watch->cloud->probe_is_name ||
-            notice_word(buf_slice(&watch->body), watch->name, sizeof watch->name));
+    TRY(take_header(watch, PROBE_MS));
+    TRY(get(watch, watch->cloud->probe_path, PROBE_MS, &status));
+    if (status != STATUS_OK ||
+        (watch->cloud->probe_is_name &&
+         !notice_word(buf_slice(&watch->body), watch->name, sizeof watch->name)))
+        return unusable(watch, watch->cloud->probe_path, status);
+    return ERR_OK;
 }
 
 /* ---- the thread ---- */
 
 /* False: stop. */
-static bool wait_a_while(struct notice_watch *watch)
+static bool wait_a_while(struct notice_watch *watch, uint32_t ms)
 {
-    uint64_t deadline_ns = time_after_ms(time_now_ns(), watch->config.every_ms);
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), ms);
     thread_lock(&watch->mutex);
     while (!watch->stopping &&
            thread_wait_locked(&watch->stopped, &watch->mutex, deadline_ns) == ERR_OK)
@@ -103,21 +114,21 @@ static bool wait_a_while(struct notice_watch *watch)
 static enum err ask_one(struct notice_watch *watch, const char *path, unsigned *ret_status)
 {
     TRY(get(watch, path, ASK_MS, ret_status));
-    if (*ret_status == STATUS_OK || *ret_status == STATUS_NOT_FOUND ||
-        (*ret_status == STATUS_UNAUTHORIZED && take_header(watch, ASK_MS)))
-        return ERR_OK;
-    return reason_set(&watch->why, ERR_UNREACHABLE, "%s%s: status %u", watch->config.endpoint, path,
-                      *ret_status);
+    if (*ret_status == STATUS_UNAUTHORIZED && watch->cloud->secret_name != NULL)
+        return take_header(watch, ASK_MS);
+    if (*ret_status != STATUS_OK && *ret_status != STATUS_NOT_FOUND)
+        return unusable(watch, path, *ret_status);
+    return ERR_OK;
 }
 
 /* All were asked; `err` is that of one that was not answered. */
-static void note_heard(struct notice_watch *watch, enum err err)
+static void note_heard(struct notice_watch *watch, enum err err, const char *next)
 {
     if (err == ERR_CANCELLED)
         return;
     if (err != ERR_OK && watch->heard)
         log_warning(watch->config.logger, "notices are not heard", log_text("err", err_name(err)),
-                    log_text("why", reason_text(err, &watch->why)), log_text("next", "ask again"));
+                    log_text("why", reason_text(err, &watch->why)), log_text("next", next));
     watch->heard = err == ERR_OK;
 }
 
@@ -152,32 +163,53 @@ static bool ask_all(struct notice_watch *watch)
         if (verdict == NOTICE_WARNING)
             snprintf(watch->warned, sizeof watch->warned, "%s", text);
     }
-    note_heard(watch, failed);
+    note_heard(watch, failed, "ask again");
     return false;
 }
 
-static bool find_cloud(struct notice_watch *watch, enum notice_cloud *ret_cloud)
+/* Of clouds that are not there: the last one's error. */
+static enum err find_cloud(struct notice_watch *watch, enum notice_cloud *ret_cloud)
 {
-    for (int cloud = 0; cloud < NOTICE_CLOUD_COUNT; cloud++)
-        if ((watch->config.cloud < 0 || watch->config.cloud == cloud) &&
-            is_here(watch, (enum notice_cloud)cloud)) {
+    enum err err = ERR_NOT_FOUND;
+    for (int cloud = 0; cloud < NOTICE_CLOUD_COUNT && err != ERR_OK; cloud++)
+        if (watch->config.cloud < 0 || watch->config.cloud == cloud) {
             *ret_cloud = (enum notice_cloud)cloud;
-            return true;
+            err = probe_cloud(watch, *ret_cloud);
         }
-    return false;
+    return err;
+}
+
+/* False: there is no cloud, or the thread is to stop. */
+static bool await_cloud(struct notice_watch *watch, enum notice_cloud *ret_cloud)
+{
+    const struct notice_watch_config *config = &watch->config;
+    uint32_t wait_ms = config->every_ms < FIND_MS ? config->every_ms : FIND_MS;
+    enum err err;
+    watch->heard = true;
+    for (uint32_t tries = 1; (err = find_cloud(watch, ret_cloud)) != ERR_OK; tries++) {
+        bool enough = tries >= TRIES && err != ERR_CANCELLED;
+        if (enough && config->cloud < 0) {
+            log_info(config->logger, "notices are not watched", log_text("why", "no cloud answers"),
+                     log_text("next", "go on"));
+            return false;
+        }
+        if (enough) /* A cloud that the operator named will answer, sooner or later. */
+            note_heard(watch, err, "ask again (see --notice, --notice-endpoint)");
+        if (!wait_a_while(watch, wait_ms))
+            return false;
+    }
+    watch->heard = true;
+    return true;
 }
 
 static void watch_main(void *argument)
 {
     struct notice_watch *watch = argument;
     enum notice_cloud cloud;
-    /* A cloud that the operator named will answer, sooner or later. */
-    while (!find_cloud(watch, &cloud))
-        if (watch->config.cloud < 0 || !wait_a_while(watch))
-            return;
+    if (!await_cloud(watch, &cloud))
+        return;
     watch->config.said(watch->config.owner, NOTICE_NOTHING, notice_cloud_name(cloud));
-    watch->heard = true;
-    while (!ask_all(watch) && wait_a_while(watch))
+    while (!ask_all(watch) && wait_a_while(watch, watch->config.every_ms))
         ;
 }
 

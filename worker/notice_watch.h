@@ -1,9 +1,10 @@
 /* Asks the cloud's metadata service, from a thread of its own, whether this machine is to go.
  *
- * Thread `notice`: asks each cloud once whether it is there; when none is, the thread ends. Then it
- * asks that cloud again and again, until an answer means that the machine goes, or until it is
- * stopped. When the answers stop, it logs that once, until they come again. Nothing else waits for
- * it. */
+ * Thread `notice`: asks each cloud whether it is there, three times in some ten seconds; when none
+ * is, it logs that and ends. A cloud that was named it asks until that answers. Then it asks the
+ * cloud that it found again and again, until an answer means that the machine goes, or until it is
+ * stopped. When answers stop, or a named cloud has given none in three tries, it logs that once,
+ * until they come again. Nothing else waits for it. */
 #ifndef ROOST_WORKER_NOTICE_WATCH_H
 #define ROOST_WORKER_NOTICE_WATCH_H
 

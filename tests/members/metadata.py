@@ -5,7 +5,8 @@ import threading
 
 class Metadata:
     """`answers` maps a path (without its query) to what it answers; a path that is not there is 404.
-    `asked` has every question: method, path, status. While it is `broken` it answers 503."""
+    `asked` has every question: method, path, status. While it is `broken` it answers 503, and so it does to the
+    first `late` questions."""
 
     def __init__(self, cloud):
         self.cloud = cloud
@@ -18,6 +19,7 @@ class Metadata:
         }.get(cloud, {})
         self.token = "first=="
         self.broken = False
+        self.late = 0
         self.asked = []
         service = self
 
@@ -40,7 +42,7 @@ class Metadata:
 
     def judge(self, request, path, query):
         """Status and body, as strict as the cloud is."""
-        if self.broken:
+        if self.broken or len(self.asked) < self.late:
             return 503, ""
         if self.cloud == "aws" and path == "/latest/api/token":
             ttl = request.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
