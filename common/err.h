@@ -53,7 +53,8 @@
     X(EXPELLED, REJECT, "worker was expelled from the run")                                        \
     X(SEARCHING, WAIT, "a checkpoint or a data set is still read")                                 \
     X(NOT_VALID_YET, WAIT, "certificate is not valid yet")                                         \
-    X(RUN_CHANGED, STOP, "the run goes on with other settings: start this worker again")
+    X(RUN_CHANGED, STOP,                                                                           \
+      "another run was started, or this one goes on with other settings: start this worker again")
 
 #define ERR_ENUM(code, reaction, text) ERR_##code,
 #define REACTION_ENUM(reaction) REACT_##reaction,

@@ -382,7 +382,7 @@ enum err worker_run_is_same(const struct worker_run *run, const struct describe_
     if (now == NULL)
         return ERR_NOMEM;
     if (description->run != run->number)
-        return reason_set(reason, ERR_SPEC_DIFFERS, "another run was started");
+        return reason_set(reason, ERR_RUN_CHANGED, "another run was started");
     TRY(spec_parse(text, "the run's spec", NULL, now, reason));
     /* whether a run may be resumed so is not the question here: it was */
     ignore(spec_compare_for_resume(&run->spec, now, &changes, NULL));

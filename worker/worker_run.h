@@ -70,8 +70,7 @@ enum err worker_run_open(const struct describe_reply *description,
                          const struct worker_run_options *options, struct worker_run *ret_run,
                          struct reason *reason) MUST_USE;
 /* Whether it is the run that was opened, and has the same settings still: one that is resumed keeps
- * its number. ERR_RUN_CHANGED, ERR_SPEC_DIFFERS, or that of a spec which this worker does not
- * read. */
+ * its number. ERR_RUN_CHANGED, or that of a spec which this worker does not read. */
 enum err worker_run_is_same(const struct worker_run *run, const struct describe_reply *description,
                             struct reason *reason) MUST_USE;
 /* Makes the executors of that place, unless they are there. One thread at a time. The errors of

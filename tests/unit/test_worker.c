@@ -2,6 +2,7 @@
  * All the rest of the loop is run by the simulator (tests/sim/sim_worker.c). */
 #include "worker/worker.h"
 
+#include "common/settings/options.h"
 #include "tests/unit/agent_fixture.h"
 #include "tests/unit/rpc_fixture.h"
 #include "worker/notice_watch.h"
@@ -157,10 +158,11 @@ TEST(who_joins_another_generation_than_was_described_asks_again)
     assert_int_equal(world.tally.counts[OPENED], 0);
 }
 
-/* What becomes of a worker with the run, when its run is described so. */
-static enum err described_again(const char *opened, const char *now, struct reason *ret_reason)
+/* What becomes of a worker with run 3, when a run is described so. */
+static enum err described_again(const char *opened, uint64_t run, const char *now,
+                                struct reason *ret_reason)
 {
-    const struct describe_reply description = {.has_run = true, .run = 3, .spec = now};
+    const struct describe_reply description = {.has_run = true, .run = run, .spec = now};
     struct worker *worker = calloc(1, sizeof *worker);
     assert_non_null(worker);
     const struct slice text = {(const uint8_t *)opened, strlen(opened)};
@@ -185,7 +187,7 @@ TEST(a_run_that_was_resumed_with_other_settings_is_not_joined)
     };
     struct reason reason;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        assert_int_equal(described_again(rows[i].opened, rows[i].now, &reason), ERR_RUN_CHANGED);
+        assert_int_equal(described_again(rows[i].opened, 3, rows[i].now, &reason), ERR_RUN_CHANGED);
         assert_non_null(strstr(reason.text, rows[i].why));
     }
 }
@@ -194,9 +196,18 @@ TEST(a_run_that_was_resumed_with_other_settings_is_not_joined)
 TEST(a_run_whose_products_were_timed_meanwhile_is_the_same)
 {
     struct reason reason;
-    assert_int_equal(described_again(SPEC(""), SPEC(""), &reason), ERR_OK);
+    assert_int_equal(described_again(SPEC(""), 3, SPEC(""), &reason), ERR_OK);
     assert_int_equal(
-        described_again(SPEC(", products: timed"), SPEC(", products: heuristic"), &reason), ERR_OK);
+        described_again(SPEC(", products: timed"), 3, SPEC(", products: heuristic"), &reason),
+        ERR_OK);
+}
+
+TEST(who_was_away_while_another_run_began_is_to_be_started_again)
+{
+    struct reason reason;
+    enum err err = described_again(SPEC(""), 4, SPEC(""), &reason);
+    assert_string_equal(reason.text, "another run was started");
+    assert_int_equal(options_exit_code(err), EXIT_AGAIN);
 }
 
 static void complete(void *owner, struct rpc_request *request, struct slice bytes)
