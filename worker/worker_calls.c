@@ -12,8 +12,13 @@ enum {
 
 const char *worker_call_next(const struct worker *worker, enum err err)
 {
+    enum reaction reaction = err_reaction(err);
     bool again = err == ERR_UNTRUSTED && worker->agent != NULL && agent_was_served(worker->agent);
-    return reaction_name(again ? REACT_RETRY : err_reaction(err));
+    if (again || reaction == REACT_DONE) /* whoever ended is asked again when it is back */
+        return reaction_name(REACT_RETRY);
+    if (reaction == REACT_REJECT) /* its own question: it has no message to drop */
+        return reaction_name(REACT_STOP);
+    return reaction_name(reaction);
 }
 
 void worker_call_failed(struct worker *worker, const char *what, enum err err)

@@ -210,6 +210,22 @@ TEST(who_was_away_while_another_run_began_is_to_be_started_again)
     assert_int_equal(options_exit_code(err), EXIT_AGAIN);
 }
 
+TEST(the_log_has_what_the_worker_does_about_an_error)
+{
+    static const struct {
+        enum err err;
+        const char *next;
+    } rows[] = {
+        {ERR_CANCELLED, "retry"}, {ERR_UNREACHABLE, "retry"},     {ERR_NO_RUN, "wait"},
+        {ERR_EXPELLED, "stop"},   {ERR_OLD_GENERATION, "rejoin"}, {ERR_UNTRUSTED, "stop"},
+    };
+    struct worker *worker = calloc(1, sizeof *worker);
+    assert_non_null(worker);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(worker_call_next(worker, rows[i].err), rows[i].next);
+    free(worker);
+}
+
 static void complete(void *owner, struct rpc_request *request, struct slice bytes)
 {
     struct coordinator_fixture *world = owner;
