@@ -244,7 +244,7 @@ struct tls_certificates {
  * folders that are there get theirs anew as well, but for certificates in the list `revoked`. Every
  * file is written whole or not at all;
  * keys have mode 0600. ERR_DENIED, ERR_IO, ERR_NO_SPACE: the directory; ERR_INVALID: a name, host
- * or validity, for which nothing is made. */
+ * or validity, or a CA without its key: nothing is made. */
 enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,
                                        struct reason *reason) MUST_USE;
 

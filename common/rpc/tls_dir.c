@@ -313,7 +313,7 @@ static enum err authority_open(const char *dir, const struct tls_certificates *w
     TRY(file_there(path.text, &there, reason));
     TRY(file_there(key_path.text, &key_there, reason));
     if (there && !key_there)
-        return reason_set(reason, ERR_NOT_FOUND,
+        return reason_set(reason, ERR_INVALID,
                           "%s: missing; certificates are made where the CA's key lies",
                           key_path.text);
     if (there) {

@@ -198,7 +198,7 @@ TEST_F(a_missing_file_is_named_and_what_to_do, dir)
     file_of(f, "ca.key", path);
     assert_int_equal(unlink(path), 0);
     struct tls_certificates more = {.now_s = NOW_S};
-    assert_int_equal(tls_make_cluster_certificates(f->path, &more, &f->reason), ERR_NOT_FOUND);
+    assert_int_equal(tls_make_cluster_certificates(f->path, &more, &f->reason), ERR_INVALID);
     assert_non_null(strstr(f->reason.text, "where the CA's key lies"));
     assert_int_equal(read_worker(f), ERR_OK); /* who only uses certificates needs no CA's key */
 }
