@@ -1,6 +1,5 @@
 /* roostd: the daemon (server.h). */
 #include "common/file.h"
-#include "common/rpc/rpc.h"
 #include "common/settings/options.h"
 #include "server/server.h"
 
@@ -33,7 +32,9 @@ static const struct config_field fields[] = {
     {NUMBER(lease_ms), .min = 1000, .max = 600000, .initial = "10000",
      .help = "a worker that is silent for longer is lost"},
     {NUMBER(heartbeat_ms), .max = 60000, .initial = "0",
-     .help = "how often workers and the coordinator say that they live; 0: five times in a lease"},
+     .help =
+         "how often workers and the coordinator say that they live, at most half of lease_ms; 0: "
+         "five times in a lease"},
     {NUMBER(stop_ms), .max = 600000, .initial = "15000",
      .help = "how long a stop waits for the step in flight and its checkpoint, or for chunks to "
              "move away"},
@@ -49,16 +50,6 @@ static const struct config_field fields[] = {
 static const struct config_table table = {fields, sizeof fields / sizeof fields[0],
                                           sizeof(struct server_settings)};
 
-/* What others would stumble over is wrong at once. */
-static enum err check_settings(const struct server_settings *settings, struct reason *reason)
-{
-    if (settings->advertise[0] != 0)
-        TRY(rpc_address_check(settings->advertise, settings->insecure, reason));
-    if (settings->coordinator[0] != 0)
-        TRY(rpc_address_check(settings->coordinator, settings->insecure, reason));
-    return rpc_address_check(settings->address, settings->insecure, reason);
-}
-
 int main(int argc, char **argv)
 {
     static const struct options options = {
@@ -69,7 +60,7 @@ int main(int argc, char **argv)
     file_faults_explain();
     enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
     if (err == ERR_OK)
-        err = check_settings(&settings, &reason);
+        err = server_check(&settings, &reason);
     if (err == ERR_OK && !check_only)
         err = server_run(&settings, &reason);
     if (err == ERR_OK)

@@ -65,12 +65,13 @@ enum { MORE_TIME_S = 30 };
 enum { ROOM_MS = 1000 /* until a start tries again that found no room */ };
 /* The coordinator of a cluster that starts up is there in a moment. */
 enum { RECONNECT_MS_MIN = 50 };
+enum { NAME_BYTES = sizeof((struct server_settings *)0)->name };
 enum { COPIES_SHARE = 4 }; /* a quarter of the memory may go to copies for cuts */
 
 struct server {
     const struct server_settings *settings;
     struct logger logger;
-    char name[65];
+    char name[NAME_BYTES];
     char address[300]; /* advertised */
     char run_dir[600];
     char folder[PATH_MAX];      /* that relative paths begin in */
@@ -102,6 +103,51 @@ struct server {
 static bool is_coordinator(const struct server *server)
 {
     return server->settings->coordinator[0] == 0;
+}
+
+/* ---- settings ---- */
+
+static enum err choose_name(const struct server_settings *settings,
+                            char ret_name[static NAME_BYTES], struct reason *reason)
+{
+    if (settings->name[0] != 0)
+        snprintf(ret_name, NAME_BYTES, "%s", settings->name);
+    else if (gethostname(ret_name, NAME_BYTES - 1) != 0)
+        return reason_set(reason, ERR_INVALID, "this host has no name; set --name");
+    return options_check_name(ret_name, reason);
+}
+
+/* A heartbeat that is lost or late must not cost the lease. */
+static uint32_t heartbeat_ms(const struct server_settings *settings)
+{
+    return settings->heartbeat_ms != 0 ? settings->heartbeat_ms : settings->lease_ms / 5;
+}
+
+static enum err check_role(const struct server_settings *settings, struct reason *reason)
+{
+    if (settings->coordinator[0] != 0 && settings->no_chunks)
+        return reason_set(reason, ERR_INVALID,
+                          "no_chunks is for the coordinator's daemon, but coordinator is %s",
+                          settings->coordinator);
+    if (settings->coordinator[0] == 0 && heartbeat_ms(settings) > settings->lease_ms / 2)
+        return reason_set(
+            reason, ERR_INVALID,
+            "heartbeat_ms %u is more than half of lease_ms %u: a member would be lost "
+            "for one late word",
+            settings->heartbeat_ms, settings->lease_ms);
+    return ERR_OK;
+}
+
+enum err server_check(const struct server_settings *settings, struct reason *reason)
+{
+    char name[NAME_BYTES] = {0};
+    if (settings->advertise[0] != 0)
+        TRY(rpc_address_check(settings->advertise, settings->insecure, reason));
+    if (settings->coordinator[0] != 0)
+        TRY(rpc_address_check(settings->coordinator, settings->insecure, reason));
+    TRY(rpc_address_check(settings->address, settings->insecure, reason));
+    TRY(check_role(settings, reason));
+    return choose_name(settings, name, reason);
 }
 
 /* ---- start ---- */
@@ -239,27 +285,11 @@ static enum err open_shards(struct server *server, struct reason *reason)
     return ERR_OK;
 }
 
-/* A heartbeat that is lost or late must not cost the lease. */
-static uint32_t heartbeat_ms(const struct server_settings *settings)
-{
-    return settings->heartbeat_ms != 0 ? settings->heartbeat_ms : settings->lease_ms / 5;
-}
-
 static enum err open_office(struct server *server, struct reason *reason)
 {
     const struct server_settings *settings = server->settings;
-    if (!is_coordinator(server) && settings->no_chunks)
-        return reason_set(reason, ERR_INVALID,
-                          "no_chunks is for the coordinator's daemon, but coordinator is %s",
-                          settings->coordinator);
     if (!is_coordinator(server))
         return ERR_OK;
-    if (heartbeat_ms(settings) > settings->lease_ms / 2)
-        return reason_set(
-            reason, ERR_INVALID,
-            "heartbeat_ms %u is more than half of lease_ms %u: a member would be lost "
-            "for one late word",
-            settings->heartbeat_ms, settings->lease_ms);
     const struct control_config config = {
         .store = server->store,
         .term = server->term,
@@ -573,11 +603,7 @@ static void serve_events(struct server *server)
 static enum err start_server(struct server *server, struct reason *reason)
 {
     const struct server_settings *settings = server->settings;
-    if (settings->name[0] != 0)
-        snprintf(server->name, sizeof server->name, "%s", settings->name);
-    else if (gethostname(server->name, sizeof server->name - 1) != 0)
-        return reason_set(reason, ERR_INVALID, "this host has no name; set --name");
-    TRY(options_check_name(server->name, reason));
+    TRY(choose_name(settings, server->name, reason));
     if (settings->run_dir[0] != 0)
         snprintf(server->run_dir, sizeof server->run_dir, "%s", settings->run_dir);
     else

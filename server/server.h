@@ -25,7 +25,10 @@ struct server_settings {
     uint32_t log_level;               /* enum log_level */
 };
 
-/* Runs until SIGTERM or SIGINT (OK), or until it can't go on (the error, with its sentence).
+/* What a start would stumble over, or others would: ERR_INVALID. */
+enum err server_check(const struct server_settings *settings, struct reason *reason) MUST_USE;
+
+/* Of settings that server_check() takes. Runs until SIGTERM or SIGINT (OK), or until it can't go on (the error, with its sentence).
  * Process-wide: installs signal handling. */
 enum err server_run(const struct server_settings *settings, struct reason *reason) MUST_USE;
 

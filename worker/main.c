@@ -123,9 +123,15 @@ static enum err write_sample(const struct settings *settings, struct reason *rea
     return text_write(settings->sample, settings->prompt, &options, reason);
 }
 
-/* What is used only when a run with stages comes is wrong at once. */
-static enum err check_settings(const struct settings *settings, struct reason *reason)
+/* What is used only when there is a run, or one with stages, is wrong at once. */
+static enum err check_settings(struct settings *settings, struct reason *reason)
 {
+    if (settings->sample[0] != 0)
+        return ERR_OK;
+    if (settings->name[0] == 0)
+        gethostname(settings->name, sizeof settings->name - 1);
+    TRY(options_check_name(settings->name, reason));
+    TRY(rpc_address_check(settings->coordinator, settings->insecure, reason));
     if (settings->address[0] != 0)
         TRY(rpc_address_check(settings->address, settings->insecure, reason));
     if (settings->advertise[0] != 0)
@@ -133,14 +139,11 @@ static enum err check_settings(const struct settings *settings, struct reason *r
     return ERR_OK;
 }
 
-static enum err run(struct settings *settings, struct reason *reason)
+static enum err run(const struct settings *settings, struct reason *reason)
 {
     struct logger logger =
         log_stderr((enum log_level)settings->log_level, options_environment("JOURNAL_STREAM", ""));
     scoped(tls_identity_release) struct tls_identity identity = {0};
-    if (settings->name[0] == 0)
-        gethostname(settings->name, sizeof settings->name - 1);
-    TRY(options_check_name(settings->name, reason));
     if (!settings->insecure)
         TRY(tls_identity_read(settings->certs, TLS_ROLE_WORKER, (int64_t)time_wall_s(), &identity,
                               reason));
