@@ -221,8 +221,9 @@ static void print_text(const struct result *result, const struct checkpoint *che
            checkpoint_path(checkpoint));
     fprintf(stderr, "roost replay: %s\n",
             same(result) ? "equal"
-                         : "the bytes differ (a run that was resumed with settings that change its "
-                           "bits cannot be repeated)");
+                         : "the bytes differ; runs on GPUs, from a file's weights, or resumed with "
+                           "settings that change their bits are not repeated "
+                           "(docs/reproducibility.md)");
 }
 
 static enum err run(const struct replay_arguments *arguments, struct result *result,
