@@ -166,7 +166,8 @@ static const struct config_field fields[] = {
     {"train.threads", "of one worker's kernels", CONFIG_U32,
      ROW(train, threads, DIGEST), .min = 1, .max = 256, .initial = "1"},
     {"train.node_slots", "slots that one push sums, a power of two; 0 lets the coordinator choose; "
-     "1 with bf16, and with streamed weights in one stage, unless set", CONFIG_U32,
+     "1 with bf16, and with streamed weights in one stage, unless set; async admits 1 alone",
+     CONFIG_U32,
      ROW(train, node_slots, DIGEST), .max = TREE_SLOTS_MAX},
     {"train.gemm_core", "OpenBLAS core type that every worker uses", CONFIG_TEXT,
      ROW(train, gemm_core, DIGEST), .min = 1, .max = SPEC_CORE_BYTES - 1, .initial = "auto"},
@@ -179,7 +180,8 @@ static const struct config_field fields[] = {
     {"train.validate_every", "steps between validations; 0: only at the end", CONFIG_U32,
      ROW(train, validate_every, FREE), .max = STEPS_MAX, .initial = "100",
      .called = "eval_interval eval_every eval_steps"},
-    {"train.validation_samples", "held-out samples used, at most; 0: all", CONFIG_U32,
+    {"train.validation_samples", "held-out samples used, at most; 0: all; where that is 65536 x "
+     "train.slot_samples or more, the run is refused", CONFIG_U32,
      ROW(train, validation_samples, FREE), .max = STEPS_MAX, .initial = "256",
      .called = "eval_iters"},
     {"train.recompute", "activations of layers again in backward instead of keeping them: of none "
