@@ -28,8 +28,8 @@ struct server_settings {
 /* What a start would stumble over, or others would: ERR_INVALID. */
 enum err server_check(const struct server_settings *settings, struct reason *reason) MUST_USE;
 
-/* Of settings that server_check() takes. Runs until SIGTERM or SIGINT (OK), or until it can't go on (the error, with its sentence).
- * Process-wide: installs signal handling. */
+/* Of settings that server_check() takes. Runs until SIGTERM or SIGINT (OK), or until it can't go on
+ * (the error, with its sentence). Process-wide: installs signal handling. */
 enum err server_run(const struct server_settings *settings, struct reason *reason) MUST_USE;
 
 #endif
