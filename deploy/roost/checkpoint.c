@@ -361,8 +361,13 @@ static int run_ask(int argc, char **argv)
         .cluster = true,
         .json = true,
         .summary = "Makes the next step a checkpoint and prints which it is, once it is recorded. "
-                   "With list, verify, restore or prune behind it: works on the checkpoints of a "
-                   "run's directory (`roost checkpoint list --help`)."};
+                   "With one of the words below behind it: works on the checkpoints of a run's "
+                   "directory (`roost checkpoint list --help`)."
+                   "\v" /* as `roost --help` has commands: the manual page reads them here, too */
+                   "  list         those that are recorded\n"
+                   "  verify       that they are whole: reads every byte\n"
+                   "  restore      go on from an older one\n"
+                   "  prune        remove all but the newest\n"};
     struct arguments arguments;
     scoped(client_release) struct client client = {0};
     struct cut_name newest;
