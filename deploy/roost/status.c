@@ -413,7 +413,7 @@ int command_status(int argc, char **argv)
 /* ---- stop ---- */
 
 /* A stop of a run that has not begun ends it at once, and so does a second one of a run whose last
- * checkpoint cannot be written. */
+ * checkpoint cannot be written, or that cannot go on. */
 static void say_stopped(struct client *client, const struct client_options *options)
 {
     scoped(client_answer_release) struct client_answer answer = {0};
@@ -435,8 +435,8 @@ int command_stop(int argc, char **argv)
     static const struct arguments_about about = {
         .cluster = true,
         .summary = "Ends the run after a checkpoint; it can be resumed. When that checkpoint "
-                   "cannot be written, the run waits for room, and a second stop ends it at the "
-                   "newest one."};
+                   "cannot be written, or the run cannot go on, it waits, and a second stop ends "
+                   "it at the newest one."};
     struct arguments arguments;
     scoped(client_release) struct client client = {0};
     struct reason reason = {0};

@@ -166,16 +166,28 @@ static void call_drain(struct control *control, uint64_t now_ns, struct call *ta
     replies_send(take_call, wire_encode_drain_reply(&reply, &response), &response);
 }
 
-/* The core takes it up when the run goes on. */
-static enum err stop_stored(struct control *control, const char *why, struct reason *reason)
+/* The core takes a stop up when the run goes on. A second one ends a run that cannot, at its newest
+ * checkpoint: nothing else would make way for another run. */
+static enum err stop_expected(struct control *control, uint64_t now_ns, const char *why,
+                              struct reason *reason)
 {
-    enum err err =
-        store_put_stop(control->config.store, control->term, control->told.run, why, reason);
-    if (err == ERR_OK)
-        control->told.stops = true;
-    else if (err != ERR_NO_SPACE)
+    struct store *store = control->config.store;
+    struct control_told *told = &control->told;
+    bool ends = told->stops && !control_reads_stored(control);
+    if (told->run == 0)
+        return reason_set(reason, ERR_BUSY, "the store does not read yet: %s", told->reason);
+    enum err err = ends ? store_put_state(store, control->term, told->run, RUN_STOPPED, why, reason)
+                        : store_put_stop(store, control->term, told->run, why, reason);
+    if (err != ERR_OK && err != ERR_NO_SPACE)
         control_effects_fail(control, err, reason);
-    return err;
+    TRY(err);
+    told->stops = true;
+    if (!ends)
+        return ERR_OK;
+    log_info(control->config.logger, "run stops", log_uint("version", told->cut.version),
+             log_text("reason", why));
+    control_continue(control, now_ns); /* which finds how the run ended */
+    return ERR_OK;
 }
 
 /* P7: a stop is in the store before it is acknowledged, or the operator asks the successor. */
@@ -183,8 +195,8 @@ static void call_stop_run(struct control *control, uint64_t now_ns, struct call 
 {
     struct reason reason = {0};
     const char *why = take_call->stop_run.reason;
-    enum err err = control_reads_stored(control)
-                       ? stop_stored(control, why, &reason)
+    enum err err = control_expects_run(control)
+                       ? stop_expected(control, now_ns, why, &reason)
                        : coordinator_stop(control->coordinator, control_ms(now_ns), why);
     control_effects_carry_out(control, now_ns);
     if (control->failed != ERR_OK)

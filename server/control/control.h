@@ -40,7 +40,7 @@ void control_free(struct control *control);
 void control_local_server(struct control *control, uint64_t now_ns, const struct link *link);
 /* Goes on with the run that was training, by the store, when the daemon ended. What fails is tried
  * again after a while: a disk that is not there yet, files that another coordinator still writes
- * whose term is over. */
+ * whose term is over. Until then the status has the reason, and no other run begins. */
 void control_continue(struct control *control, uint64_t now_ns);
 
 /* When this daemon's own certificate ends, for the status. Once a day it warns of those whose streams

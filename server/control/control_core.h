@@ -3,6 +3,7 @@
 #define ROOST_SERVER_CONTROL_CONTROL_CORE_H
 
 #include "common/files/checkpoint.h"
+#include "common/time.h"
 #include "server/control/connections.h"
 #include "server/control/control.h"
 #include "server/control/control_run.h"
@@ -42,7 +43,7 @@ struct control {
     struct connections connections;
     struct costs costs;              /* of the run */
     uint64_t heartbeat_ns, flush_ns; /* when each is due */
-    uint64_t continue_ns;            /* when the store's run is tried again */
+    uint64_t continue_ns;            /* when the store's run is tried again, or TIME_NEVER */
     uint64_t training_ns;            /* since when steps are trained here; 0: not yet */
     uint64_t over_ns;                /* when it ended; 0: not yet */
     uint64_t samples_before;         /* counted before, or read again from journals */
@@ -66,7 +67,13 @@ static inline uint64_t control_ms(uint64_t now_ns)
     return now_ns / 1000000;
 }
 
-/* Whether the store's run is to go on when its data are read; `told` is about it. */
+/* Whether the store has a run that is to go on and could not yet; `told` is about it. */
+static inline bool control_expects_run(const struct control *control)
+{
+    return control->continue_ns != TIME_NEVER;
+}
+
+/* Whether it is to go on when its data are read. */
 static inline bool control_reads_stored(const struct control *control)
 {
     return control->stored_data.text != NULL;

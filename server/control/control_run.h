@@ -41,9 +41,9 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
 
 /* What there is to say of a run of the store that the core does not have. */
 struct control_told {
-    uint64_t run; /* 0: there is none */
-    enum run_state state;
-    bool stops; /* an operator has asked for it */
+    uint64_t run;         /* 0: the store does not read */
+    enum run_state state; /* RUN_NONE: there is none */
+    bool stops;           /* an operator has asked for it */
     char reason[COORDINATOR_TEXT_BYTES];
     char directory[WIRE_TEXT_BYTES_MAX + 1];
     uint64_t steps;

@@ -237,6 +237,8 @@ static enum err begin_run(struct control *control, uint64_t now_ns, struct contr
     note_nothing_shared(control, run);
     control_run_free(control->run);
     control->run = run;
+    control->told = (struct control_told){0};
+    control->continue_ns = TIME_NEVER;
     control->costs = (struct costs){0};
     control->training_ns = control->over_ns = 0;
     control_effects_carry_out(control, now_ns);
@@ -307,6 +309,19 @@ static enum err begin_plan(struct control *control, uint64_t now_ns, struct cont
     return err;
 }
 
+/* Two runs would go on beside each other. `run`: the number of the one that is resumed; 0: it has none. */
+static enum err judge_beside_expected(const struct control *control, uint64_t run,
+                                      struct reason *reason)
+{
+    const struct control_told *told = &control->told;
+    if (!control_expects_run(control) || (run != 0 && run == told->run))
+        return ERR_OK;
+    return reason_set(reason, ERR_BUSY,
+                      "the stored run cannot go on yet: %s; it is tried again, and a second `roost "
+                      "stop` ends it",
+                      told->reason);
+}
+
 enum err control_start_run(struct control *control, uint64_t now_ns,
                            const struct start_run_request *request, struct buf *response,
                            struct reason *reason)
@@ -318,11 +333,14 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
         return reason_set(reason, ERR_SEARCHING,
                           "the coordinator reads the data set of run %llu, which goes on then",
                           (unsigned long long)control->told.run);
+    if (!request->resume)
+        TRY(judge_beside_expected(control, 0, reason));
     TRY(coordinator_may_start_any(control->coordinator, reason));
     TRY(run_request_init(&wanted, request, control->config.run_dir, reader, now_ns, reason));
     const struct control_wish wish = {&wanted.request, wanted.directory, request->directory[0] == 0,
                                       &control->whole, now_ns};
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
+    TRY(judge_beside_expected(control, plan.is_new ? 0 : plan.run->stored.run, reason));
     TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
     enum err err = control_effects_store_late(control, now_ns, reason);
     control_effects_carry_out(control, now_ns);
@@ -348,20 +366,28 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
 
 /* ---- the store's run ---- */
 
-/* The status shows the run while its data are read, and an operator may stop it. */
+/* The status shows the run until it goes on, and an operator may stop it. */
 static void tell_of_stored(struct control *control, const struct store_run *stored)
 {
     struct control_told *told = &control->told;
     struct reason reason = {0};
-    if (told->run == stored->run)
+    bool known = told->run == stored->run;
+    if (known && control_reads_stored(control))
         return;
-    if (control_run_told(control->config.store, stored, told, &reason) != ERR_OK) {
-        *told = (struct control_told){.run = stored->run};
-        log_warning(control->config.logger, "the store's run does not read",
-                    log_text("reason", reason.text), log_text("next", "say only that it starts"));
-    }
+    if (control_run_told(control->config.store, stored, told, &reason) == ERR_OK || known)
+        return;
+    *told = (struct control_told){.run = stored->run};
+    log_warning(control->config.logger, "the store's run does not read",
+                log_text("reason", reason.text), log_text("next", "say only that it starts"));
+}
+
+static void tell_why_not(struct control *control, enum err err, const struct reason *reason)
+{
+    struct control_told *told = &control->told;
     told->state = RUN_STARTING;
-    snprintf(told->reason, sizeof told->reason, "the coordinator reads its data set");
+    snprintf(told->reason, sizeof told->reason, "%.*s", COORDINATOR_TEXT_BYTES - 1,
+             err == ERR_SEARCHING ? "the coordinator reads its data set"
+                                  : reason_text(err, reason));
 }
 
 static enum err continue_stored(struct control *control, uint64_t now_ns, struct store_run *stored,
@@ -376,9 +402,7 @@ static enum err continue_stored(struct control *control, uint64_t now_ns, struct
     enum err err = read_served(run, reader, &served, now_ns, reason);
     if (err == ERR_OK)
         err = serve_data(control, run, reader);
-    if (err == ERR_SEARCHING)
-        tell_of_stored(control, &run->stored);
-    else
+    if (err != ERR_SEARCHING)
         data_reader_forget(reader);
     if (err != ERR_OK) {
         control_run_free(run);
@@ -419,17 +443,18 @@ void control_continue(struct control *control, uint64_t now_ns)
         return;
     }
     uint64_t number = stored.run;
-    if (err == ERR_OK)
+    if (err == ERR_OK) {
+        tell_of_stored(control, &stored);
         err = continue_stored(control, now_ns, &stored, &reason);
+    }
+    control_effects_end_if_not_synced(control, err, &reason);
+    if (err == ERR_OK || control->failed != ERR_OK)
+        return;
+    tell_why_not(control, err, &reason);
     if (err == ERR_SEARCHING) {
         control->continue_ns = time_after_ms(now_ns, READ_MS);
         return;
     }
-    if (!control_reads_stored(control))
-        control->told = (struct control_told){0};
-    control_effects_end_if_not_synced(control, err, &reason);
-    if (err == ERR_OK || control->failed != ERR_OK)
-        return;
     log_error(control->config.logger, "run not continued", log_uint("run", number),
               log_text("err", err_name(err)), log_text("reason", reason.text),
               log_text("next", "try again"), log_uint("after_ms", CONTINUE_MS));

@@ -242,7 +242,7 @@ static struct coordinator_status status_now(const struct replies_facts *facts)
     const struct control_told *told = facts->told;
     struct coordinator_status now;
     coordinator_status(facts->coordinator, &now);
-    if (now.state != RUN_NONE || told->run == 0)
+    if (now.state != RUN_NONE || told->state == RUN_NONE)
         return now;
     now.run = told->run;
     now.state = told->state;

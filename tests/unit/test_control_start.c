@@ -464,8 +464,6 @@ TEST_F(a_stored_run_that_cannot_go_on_is_tried_again, control, .trains = true)
     control_continue(f->control, f->now_ns);
     assert_int_equal(control_failed(f->control), ERR_OK);
     assert_false(control_loading(f->control));
-    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
-    assert_int_equal(status(f, &arena).state, RUN_NONE);
     uint64_t due_ns = f->now_ns + 10 * SECOND;
     f->now_ns += 10 * SECOND - SECOND / 2;
     control_tick(f->control, f->now_ns); /* heartbeats and rows are due later than that */
@@ -474,6 +472,158 @@ TEST_F(a_stored_run_that_cannot_go_on_is_tried_again, control, .trains = true)
     f->now_ns = due_ns;
     control_tick(f->control, f->now_ns);
     assert_true(control_loading(f->control));
+}
+
+/* A successor of the run's coordinator meets whoever chooses or removes its checkpoints. */
+static struct file_claim meet_claim(struct control_fixture *f)
+{
+    struct file_claim claim;
+    control_free(f->control);
+    assert_int_equal(file_claim_take(folder_path(&f->folder, "run/lock"), false, &claim, NULL),
+                     ERR_OK);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    return claim;
+}
+
+/* At its next look. */
+static void look_again(struct control_fixture *f)
+{
+    f->now_ns += 10 * SECOND;
+    control_tick(f->control, f->now_ns);
+}
+
+static enum err say_stop(struct control_fixture *f)
+{
+    struct call *stop = call_new(f, CALL_STOP_RUN);
+    stop->stop_run.reason = "a test";
+    return say(f, stop);
+}
+
+TEST_F(the_status_shows_a_run_that_cannot_go_on_yet_and_why, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    scoped(store_run_release) struct store_run active = {0};
+    struct file_claim claim = meet_claim(f);
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_false(control_loading(f->control)); /* the daemon serves */
+    for (int i = 0; i < 2; i++) {
+        struct status_reply now = status(f, &arena);
+        assert_int_equal(now.state, RUN_STARTING);
+        assert_non_null(strstr(now.reason, "roost checkpoint works in it"));
+        assert_string_equal(now.directory, active.directory);
+        assert_int_equal(now.run, active.run);
+        assert_int_equal(now.steps, 10);
+        assert_false(now.stops);
+        look_again(f);
+    }
+    file_claim_release(&claim);
+    look_again(f);
+    assert_true(control_loading(f->control));
+    assert_null(strstr(status(f, &arena).reason, "roost checkpoint"));
+}
+
+TEST_F(p7_a_run_that_cannot_go_on_yet_takes_a_stop, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    struct file_claim claim = meet_claim(f);
+    assert_int_equal(say_stop(f), ERR_OK);
+    assert_true(status(f, &arena).stops);
+    look_again(f);
+    assert_true(status(f, &arena).stops);
+    assert_true(store_has_active_run(f));
+    file_claim_release(&claim);
+    look_again(f);
+    f->now_ns += SECOND; /* nobody says what it holds */
+    control_tick(f->control, f->now_ns);
+    struct status_reply now = status(f, &arena);
+    assert_int_equal(now.state, RUN_STOPPED);
+    assert_string_equal(now.reason, "a test");
+    assert_false(store_has_active_run(f));
+}
+
+TEST_F(a_second_stop_ends_a_run_that_cannot_go_on, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    struct file_claim claim = meet_claim(f);
+    uint64_t run = status(f, &arena).run;
+    assert_int_equal(say_stop(f), ERR_OK);
+    assert_int_equal(say_stop(f), ERR_OK);
+    assert_false(store_has_active_run(f));
+    assert_int_equal(say_stop(f), ERR_NO_RUN);
+    look_again(f);
+    struct status_reply now = status(f, &arena);
+    assert_int_equal(now.state, RUN_STOPPED);
+    assert_string_equal(now.reason, "a test");
+    assert_int_equal(now.run, run);
+    assert_int_equal(start_run(f), ERR_OK); /* another one may begin */
+    file_claim_release(&claim);
+}
+
+TEST_F(no_run_takes_the_place_of_one_that_cannot_go_on_yet, control, .trains = true)
+{
+    scoped(store_run_release) struct store_run first = {0}, newest = {0};
+    stop_run(f);
+    assert_int_equal(store_find_newest_run(f->store, &first, NULL), ERR_OK);
+    struct call *second = run_call(f, spec, false);
+    second->start_run.directory = folder_path(&f->folder, "second");
+    assert_int_equal(say(f, second), ERR_OK); /* and has no checkpoint yet */
+    unsigned prepared = f->shards.prepared;
+    control_free(f->control);
+    struct file_claim claim;
+    assert_int_equal(file_claim_take(folder_path(&f->folder, "second/lock"), false, &claim, NULL),
+                     ERR_OK);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_int_equal(start_run(f), ERR_BUSY);
+    assert_non_null(strstr(answer.text, "the stored run cannot go on yet: "));
+    assert_non_null(strstr(answer.text, "roost checkpoint works in it"));
+    struct call *resume = run_call(f, spec, true);
+    resume->start_run.directory = first.directory;
+    assert_int_equal(say(f, resume), ERR_BUSY); /* of the other one */
+    assert_int_equal(store_find_newest_run(f->store, &newest, NULL), ERR_OK);
+    assert_int_equal(newest.run, first.run + 1);
+    file_claim_release(&claim);
+    resume = run_call(f, spec, true);
+    resume->start_run.directory = folder_path(&f->folder, "second");
+    assert_int_equal(say(f, resume), ERR_OK);
+    assert_int_equal(f->shards.prepared, prepared + 1);
+    assert_false(control_expects_run(f->control));
+    assert_int_equal(say_stop(f), ERR_OK);
+    assert_false(store_has_active_run(f));
+}
+
+static enum err finds; /* what comes of it when the store is asked for its run */
+
+enum err __real_store_find_active_run(struct store *store, struct store_run *ret_run,
+                                      struct reason *reason);
+enum err __wrap_store_find_active_run(struct store *store, struct store_run *ret_run,
+                                      struct reason *reason);
+
+enum err __wrap_store_find_active_run(struct store *store, struct store_run *ret_run,
+                                      struct reason *reason)
+{
+    if (finds != ERR_OK)
+        return reason_set(reason, finds, "the store gives nothing");
+    return __real_store_find_active_run(store, ret_run, reason);
+}
+
+TEST_F(a_store_that_does_not_read_yet_may_have_a_run, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    control_free(f->control);
+    open_office(f);
+    finds = ERR_IO;
+    control_continue(f->control, f->now_ns);
+    finds = ERR_OK;
+    struct status_reply now = status(f, &arena);
+    assert_int_equal(now.state, RUN_STARTING);
+    assert_string_equal(now.reason, "the store gives nothing");
+    assert_int_equal(say_stop(f), ERR_BUSY);
+    assert_int_equal(start_run(f), ERR_BUSY);
+    look_again(f);
+    assert_true(control_loading(f->control));
+    assert_int_equal(status(f, &arena).run, 1);
 }
 
 /* Its successor has them open, and whoever opens them takes their place. */
