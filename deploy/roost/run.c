@@ -95,6 +95,7 @@ static enum err describe(struct client *client, struct followed *followed, struc
     struct slice text = {(const uint8_t *)reply.spec, strlen(reply.spec)};
     TRY(spec_parse(text, "the run's spec", NULL, &spec, reason));
     followed->described = true;
+    followed->run = reply.run;
     followed->sample_tokens = model_sample(&spec.model).predictions;
     return ERR_OK;
 }
@@ -122,7 +123,7 @@ static enum err follow(const struct client_options *options, struct client *clie
                        struct reason *reason)
 {
     scoped(client_answer_release) struct client_answer answer = {0};
-    struct status_reply status;
+    struct status_reply status = {0}; /* who is interrupted may have had none */
     struct progress progress = progress_new(followed->sample_tokens);
     struct early_watch early = {client, followed, &progress};
     struct watch watch = {.client = client,
@@ -174,7 +175,7 @@ static enum err run(struct run_options *options, struct watch_signals *signals, 
 }
 
 /* ERR_NO_RUN: the cluster has none, and had none since its coordinator began. A coordinator that
- * reads the data set of its run first has a status for it, but no spec yet. */
+ * cannot go on with its run yet has a status for it, but no spec. */
 static enum err find_run(struct client *client, struct followed *followed, struct reason *reason)
 {
     scoped(client_answer_release) struct client_answer answer = {0};
@@ -185,6 +186,7 @@ static enum err find_run(struct client *client, struct followed *followed, struc
     TRY(client_status(client, &answer, &status, reason));
     if (status.state != RUN_STARTING && status.state != RUN_TRAINING)
         return reason_set(reason, ERR_NO_RUN, "nothing to watch; `roost run` starts a run");
+    followed->run = status.run;
     return ERR_OK;
 }
 

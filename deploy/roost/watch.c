@@ -141,10 +141,12 @@ static enum err obey_signals(const struct watch *watch, uint64_t now_ms,
     return may_be_taken_later(err) && now_ms - wish->said_ms <= SILENT_MS ? ERR_OK : err;
 }
 
-/* *run: the number of the one that is watched; 0: not known yet. A coordinator that has just begun may
- * say none. */
+/* *run: the number of the one that is watched; 0: not known yet, nor to a coordinator whose store does
+ * not read yet. */
 static enum err check_run(const struct status_reply *status, uint64_t *run, struct reason *reason)
 {
+    if (status->state == RUN_NONE)
+        return reason_set(reason, ERR_NO_RUN, "the coordinator knows no run %" PRIu64, *run);
     if (*run == 0)
         *run = status->run;
     if (status->run == *run || status->run == 0)
@@ -163,6 +165,12 @@ static enum err ask_status(const struct watch *watch, struct client_answer *answ
     return check_run(ret_status, run, reason);
 }
 
+/* A coordinator of an older version says that there is no run until it can go on with it. */
+static bool may_be_seen_later(enum err err)
+{
+    return err == ERR_NO_RUN || err_reaction(err) == REACT_RETRY;
+}
+
 enum err watch_run(const struct watch *watch, struct client_answer *answer,
                    struct status_reply *ret_status, struct reason *reason)
 {
@@ -179,9 +187,9 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
             progress_show(watch->progress, now_ms, ret_status);
             if (watch_is_over(ret_status))
                 break;
-        } else if (err_reaction(err) != REACT_RETRY || now_ms - answered_ms > SILENT_MS) {
+        } else if (!may_be_seen_later(err) || now_ms - answered_ms > SILENT_MS) {
             progress_clear(watch->progress);
-            return err;
+            return err == ERR_NO_RUN ? ERR_NOT_FOUND : err;
         }
         if (watch->look != NULL)
             TRY(watch->look(watch->context, now_ms, reason));

@@ -25,6 +25,14 @@ struct watch_answer {
 static struct watch_answer answers[ANSWERS_MAX];
 static unsigned asked; /* how often */
 
+uint64_t __wrap_time_now_ns(void);
+
+/* A long time between two answers; what waits until a moment waits no longer. */
+uint64_t __wrap_time_now_ns(void)
+{
+    return (1 + 12 * (uint64_t)asked) * 1000000000;
+}
+
 enum err client_status(struct client *client, struct client_answer *answer,
                        struct status_reply *ret_status, struct reason *reason)
 {
@@ -227,6 +235,25 @@ TEST_F(a_coordinator_that_begins_again_has_no_other_run, watch,
     (void)f;
     assert_int_equal(run_to_end(), EXIT_SUCCESS);
     assert_int_equal(shown.summary, 16);
+}
+
+static void assert_run_not_known(int exit_code)
+{
+    assert_int_equal(exit_code, EXIT_FAILURE);
+    assert_string_equal(failure, "the coordinator knows no run 1");
+    assert_int_equal(asked, 4);
+    assert_int_equal(shown.line[0], 16);
+    for (unsigned i = 1; i < 4; i++)
+        assert_int_equal(shown.line[i], 0);
+    assert_int_equal(shown.summary, 0);
+}
+
+/* Its store was lost. */
+TEST_F(a_run_that_the_coordinator_does_not_know_any_more_is_not_waited_for, watch,
+       .answers = {{.state = RUN_TRAINING, .run = 1}})
+{
+    (void)f;
+    assert_run_not_known(run_to_end());
 }
 
 TEST_F(a_coordinator_that_ends_is_asked_until_it_is_back, watch,
