@@ -23,6 +23,7 @@ struct block_array {
     uint32_t part_first, part_count;
     size_t bytes;
     struct block_place *places; /* (part_count, count); NULL: none was taken yet */
+    uint32_t touching;          /* who writes into its blocks without a place: none may go */
 };
 
 /* Memory that no place is held of is the array's next block's, and freed when none of any is held:
@@ -109,19 +110,17 @@ static struct block *blocks_of(const struct shared_blocks *blocks, uint32_t arra
     return &blocks->blocks[(size_t)array * blocks->count];
 }
 
-/* Takes a block's memory of an array of which no place is held; NULL: there is none any more. */
-static struct counted *strip_locked(struct shared_blocks *blocks, uint32_t array)
+/* The array's memory, unless a place is held or somebody touches it. */
+static void strip_locked(struct shared_blocks *blocks, uint32_t array)
 {
     struct block *own = blocks_of(blocks, array);
-    struct counted *memory = NULL;
+    uint32_t holders = blocks->arrays[array].touching;
     for (uint32_t i = 0; i < blocks->count; i++)
-        if (own[i].held > 0)
-            return NULL;
-    for (uint32_t i = 0; i < blocks->count && memory == NULL; i++) {
-        memory = own[i].memory;
+        holders += own[i].held;
+    for (uint32_t i = 0; i < blocks->count && holders == 0; i++) {
+        counted_unref(own[i].memory);
         own[i].memory = NULL;
     }
-    return memory;
 }
 
 static void give_back(struct counted *counted, void *owner)
@@ -133,8 +132,7 @@ static void give_back(struct counted *counted, void *owner)
     thread_lock(&blocks->mutex);
     check(block->held > 0);
     block->held--;
-    for (struct counted *memory; (memory = strip_locked(blocks, array)) != NULL;)
-        counted_unref(memory);
+    strip_locked(blocks, array);
     thread_unlock(&blocks->mutex);
     shared_blocks_unref(blocks);
 }
@@ -228,9 +226,10 @@ struct counted *shared_blocks_take(struct shared_blocks *blocks, uint32_t part, 
 static uint8_t *free_memory_locked(struct shared_blocks *blocks, uint32_t part, uint32_t number)
 {
     const struct block_part *about = &blocks->parts[part];
-    const struct block_array *array = &blocks->arrays[about->array];
+    struct block_array *array = &blocks->arrays[about->array];
     uint32_t first = (part - array->part_first) * blocks->count;
-    if (atomic_load(&array->places[first + number].counted.references) != 0)
+    if (!make_places_locked(blocks, array) ||
+        atomic_load(&array->places[first + number].counted.references) != 0)
         return NULL;
     struct block *block = &blocks_of(blocks, about->array)[number];
     if (block->memory == NULL)
@@ -239,14 +238,20 @@ static uint8_t *free_memory_locked(struct shared_blocks *blocks, uint32_t part, 
 }
 
 /* It takes no places for that: a block with a place taken is not wholly free, and a version that is
- * made meanwhile would be spread over several. */
+ * made meanwhile would be spread over several. Readers may give back all places meanwhile. */
 void shared_blocks_touch(struct shared_blocks *blocks, uint32_t part)
 {
+    uint32_t array = blocks->parts[part].array;
+    thread_lock(&blocks->mutex);
+    blocks->arrays[array].touching++;
     for (uint32_t i = 0; i < blocks->count; i++) {
-        thread_lock(&blocks->mutex);
         uint8_t *memory = free_memory_locked(blocks, part, i);
         thread_unlock(&blocks->mutex);
         if (memory != NULL)
             memset(memory, 0, blocks->parts[part].bytes);
+        thread_lock(&blocks->mutex);
     }
+    blocks->arrays[array].touching--;
+    strip_locked(blocks, array);
+    thread_unlock(&blocks->mutex);
 }

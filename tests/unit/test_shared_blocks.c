@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/shared/shared_blocks.h"
+#include "common/thread.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -147,6 +148,55 @@ TEST_F(what_is_touched_has_memory_before_anybody_takes_it, blocks)
     assert_int_equal(there, pages);
     counted_unref(copy);
     counted_unref(next);
+}
+
+/* ---- readers leave while a part is touched ---- */
+
+struct readers {
+    struct counted *held[2];
+    atomic_bool leave;
+};
+
+static void leave_when_told(void *argument)
+{
+    struct readers *readers = argument;
+    while (!atomic_load(&readers->leave))
+        ;
+    counted_unref(readers->held[0]);
+    counted_unref(readers->held[1]);
+}
+
+/* Who touches holds no place: its copy lies elsewhere. The first part's place is free in one block. */
+TEST(memory_stays_while_it_is_touched_though_its_readers_leave)
+{
+    enum { LARGE = 64 << 20 }; /* it takes longer to touch than to leave */
+    const struct shared_part two[] = {{0, LARGE}, {0, 64}};
+    struct shared_blocks *blocks;
+    struct readers readers = {0};
+    struct thread thread;
+    assert_int_equal(shared_blocks_new(two, 2, BLOCKS, NULL, &blocks), ERR_OK);
+    readers.held[0] = shared_blocks_take(blocks, 0, 1);
+    readers.held[1] = shared_blocks_take(blocks, 1, 2);
+    assert_int_equal(thread_start(&thread, "readers", leave_when_told, &readers), ERR_OK);
+    atomic_store(&readers.leave, true);
+    shared_blocks_touch(blocks, 0);
+    thread_join(&thread);
+    shared_blocks_unref(blocks);
+}
+
+static const uint8_t *lowest_of(struct shared_pool *pool)
+{
+    struct counted *counted = shared_pool_counted(pool, 64);
+    const uint8_t *data = counted->data;
+    counted_unref(counted);
+    return data;
+}
+
+TEST_F(what_is_touched_where_nobody_holds_a_place_is_given_back, blocks)
+{
+    const uint8_t *lowest = lowest_of(f->pool);
+    shared_blocks_touch(f->blocks, BEFORE);
+    assert_ptr_equal(lowest_of(f->pool), lowest);
 }
 
 TEST_F(a_block_goes_with_the_last_of_its_places, blocks)
