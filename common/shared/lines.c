@@ -150,7 +150,8 @@ static void hear(struct lines *lines, struct stranger *stranger)
     if (shared_link_take(heard, &lines->options, time_now_ns(), &link, &reason) != ERR_OK)
         return; /* the other side sees that its socket has ended */
     struct line *line = take_offered(lines, shared_link_word(link));
-    if (line == NULL || !watch(lines, shared_link_socket(link), line)) {
+    if (line == NULL || shared_link_admit(link, &reason) != ERR_OK ||
+        !watch(lines, shared_link_socket(link), line)) {
         shared_link_free(link);
         return;
     }

@@ -52,6 +52,8 @@ enum err shared_link_take(int take_socket, const struct shared_link_options *opt
 enum err shared_link_judge_user(int unix_socket, struct reason *reason) MUST_USE;
 /* What the side that connected said. */
 const uint8_t *shared_link_word(const struct shared_link *link);
+/* Hands this side's pool to who connected, once: until then it has nothing of this side's. ERR_IO. */
+enum err shared_link_admit(struct shared_link *link, struct reason *reason) MUST_USE;
 /* What was not read is lost; what was borrowed stays until it is given back, and the link with it. Of
  * a sender nothing may be out but what it no longer cares for. NULL is fine. */
 void shared_link_free(struct shared_link *link);

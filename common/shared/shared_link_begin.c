@@ -305,13 +305,16 @@ enum err shared_link_take(int take_socket, const struct shared_link_options *opt
         err = wait_readable(link->socket, deadline_ns, "taking shared memory", reason);
     if (err == ERR_OK)
         err = receive_memory(link, reason);
-    if (err == ERR_OK)
-        err = send_pool(link, reason);
     if (err != ERR_OK)
         shared_link_free(link);
     else
         *ret_link = link;
     return err;
+}
+
+enum err shared_link_admit(struct shared_link *link, struct reason *reason)
+{
+    return send_pool(link, reason);
 }
 
 /* An abstract name begins with a zero byte; *ret_bytes is the address's length. */

@@ -7,6 +7,9 @@
 #include "common/shared/shared_loans.h"
 #include "common/shared/shared_pool.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+
 enum { NUMBERED = 40 };
 
 /* The client's end has the memory, too, when the first message has come back through it. */
@@ -84,13 +87,18 @@ static struct counted *payload_new(const struct stream_fixture *world, uint8_t f
     return payload;
 }
 
-static void send_payload(struct stream_fixture *world, struct rpc_stream *stream)
+static void send_parts(struct rpc_stream *stream, struct counted *payload)
 {
     struct buf header = {0};
-    struct counted *payload = payload_new(world, 0);
     struct rpc_part parts[2] = {{payload, 0, 100}, {payload, 100, payload->bytes - 100}};
     assert_int_equal(buf_append(&header, "0123456789", 10), ERR_OK);
     assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &header, parts, 2), ERR_OK);
+}
+
+static void send_payload(struct stream_fixture *world, struct rpc_stream *stream)
+{
+    struct counted *payload = payload_new(world, 0);
+    send_parts(stream, payload);
     counted_unref(payload);
 }
 
@@ -217,17 +225,44 @@ TEST_F(what_was_sent_before_the_end_comes_before_it, stream)
 
 /* ---- who does not know the word ---- */
 
-TEST_F(a_stranger_gets_no_stream, stream, .path = "/test.T/Echo")
+/* With another word than the server's. */
+static struct shared_link *connect_stranger(struct stream_fixture *world)
 {
     const struct shared_link_options options = {
         .ring_bytes = 1 << 12, .payload_bytes_max = 1 << 12, .word = {1, 2, 3}};
     struct shared_link *link = NULL;
     struct reason reason;
     char name[LINES_NAME_BYTES] = "";
-    wait_shared(f);
-    const grpc_metadata *offer = &f->server_stream->said; /* "NAME WORD" */
+    wait_shared(world);
+    const grpc_metadata *offer = &world->server_stream->said; /* "NAME WORD" */
     sscanf((const char *)GRPC_SLICE_START_PTR(offer->value), "%39s", name);
     assert_int_equal(shared_link_connect(name, &options, &link, &reason), ERR_OK);
+    return link;
+}
+
+TEST_F(a_stranger_gets_no_memory, stream, .path = "/test.T/Echo")
+{
+    struct shared_link *link = connect_stranger(f);
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    char byte;
+    struct iovec vector = {&byte, 1};
+    struct msghdr message = {.msg_iov = &vector,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    struct pollfd end = {.fd = shared_link_socket(link), .events = POLLIN};
+    assert_int_equal(poll(&end, 1, 5000), 1);
+    assert_true(recvmsg(end.fd, &message, MSG_CMSG_CLOEXEC) <= 0);
+    assert_null(CMSG_FIRSTHDR(&message));
+    shared_link_free(link);
+}
+
+TEST_F(a_stranger_gets_no_stream, stream, .path = "/test.T/Echo")
+{
+    struct shared_link *link = connect_stranger(f);
     while (!shared_link_ended(link))
         ignore(shared_link_wait(&link, 1, time_after_ms(time_now_ns(), 5000))); /* for its end */
     shared_link_free(link);
