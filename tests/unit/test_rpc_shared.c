@@ -223,6 +223,63 @@ TEST_F(what_was_sent_before_the_end_comes_before_it, stream)
     assert_int_equal(tally_of(&f->tally, RECEIVED), before + QUEUE_MAX);
 }
 
+/* ---- what came back ---- */
+
+static struct {
+    struct counted *payload;
+    atomic_uint come;       /* messages */
+    atomic_uint references; /* of the payload, when the newest of them came */
+} watched;
+
+static void watch_payload(void *owner, struct rpc_stream *stream, struct rpc_message *message)
+{
+    (void)owner, (void)stream;
+    rpc_message_unref(message);
+    if (watched.payload != NULL)
+        atomic_store(&watched.references, atomic_load(&watched.payload->references));
+    atomic_fetch_add(&watched.come, 1);
+    while (atomic_load(&held))
+        usleep(1000);
+}
+
+static const struct rpc_stream_events watching_events = {.message = watch_payload,
+                                                         .closed = closed};
+
+static void wait_come(unsigned count)
+{
+    for (uint32_t ms = 0; atomic_load(&watched.come) < count; ms++) {
+        assert_true(ms < 5000);
+        usleep(1000);
+    }
+}
+
+/* A worker looks then whether its gradients are read no more. The line's thread is kept busy, so that
+ * the answer alone tells it. */
+TEST_F(what_was_given_back_before_an_answer_is_free_when_the_answer_comes, stream)
+{
+    assert_int_equal(rpc_stream_open(f->channel, "/test.T/Keep", &watching_events, f, &f->stream),
+                     ERR_OK);
+    wait_kept(f);
+    rpc_message_unref(f->kept);
+    unsigned kept = tally_of(&f->tally, RECEIVED);
+    watched.payload = payload_new(f, 0);
+    send_parts(f->stream, watched.payload);
+    tally_wait(&f->tally, RECEIVED, kept + 1);
+    assert_true(f->kept->lent);
+    atomic_store(&held, true);
+    assert_int_equal(send_byte(f->server_stream, RPC_NORMAL, 0), ERR_OK);
+    wait_come(1);
+    unsigned lent = atomic_load(&watched.references);
+    rpc_message_unref(f->kept);
+    f->kept = NULL;
+    assert_int_equal(send_byte(f->server_stream, RPC_NORMAL, 0), ERR_OK);
+    atomic_store(&held, false);
+    wait_come(2);
+    assert_true(lent > 1);
+    assert_int_equal(atomic_load(&watched.references), 1);
+    counted_unref(watched.payload);
+}
+
 /* ---- who does not know the word ---- */
 
 /* With another word than the server's. */

@@ -323,6 +323,19 @@ static enum err copy_message(struct rpc_stream *stream, struct reason *reason)
     return ERR_OK;
 }
 
+/* What the other end gave back before it wrote a message is this side's again when the message is
+ * brought: its owner may use that memory then. */
+static void take_back(struct rpc_stream *stream)
+{
+    struct outbound *returned;
+    do {
+        thread_lock(&stream->lock);
+        returned = stream_loan_next_locked(stream);
+        thread_unlock(&stream->lock);
+        outbound_free(returned); /* without the lock: they may release their parts */
+    } while (returned != NULL);
+}
+
 static enum err read_message(struct rpc_stream *stream, size_t *left, struct reason *reason)
 {
     if (stream->arriving == NULL)
@@ -336,6 +349,7 @@ static enum err read_message(struct rpc_stream *stream, size_t *left, struct rea
         TRY(stream_loan_take(stream, message, &message, reason));
     size_t bytes = message->bytes + MESSAGE_COST_BYTES;
     *left -= *left < bytes ? *left : bytes;
+    take_back(stream);
     stream_bring(stream, message);
     return ERR_OK;
 }
