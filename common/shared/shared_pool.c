@@ -17,7 +17,6 @@ enum {
     UNIT_BYTES = 64, /* what is given begins at multiples of it */
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL,
 };
-#define POOL_BYTES_MAX ((uint64_t)1 << 46)
 
 /* Memory that is free; it begins with this, and lies before the next one. */
 struct gap {
@@ -36,11 +35,15 @@ struct shared_pool {
 
 /* ---- life ---- */
 
+static uint64_t machine_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 /* The machine's memory, unless files may not be so long. */
 static size_t pool_bytes(void)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = machine_bytes();
     struct rlimit longest;
     if (getrlimit(RLIMIT_FSIZE, &longest) == 0 && bytes > longest.rlim_cur)
         bytes = longest.rlim_cur;
@@ -221,9 +224,10 @@ enum err shared_pool_map(int file, struct slice *ret_bytes, struct reason *reaso
     if (!has_ordinary_pages(file))
         return reason_set(reason, ERR_MALFORMED, "memory for payloads that is no ordinary memory");
     int seals = fcntl(file, F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file, &about) != 0 ||
-        about.st_size <= 0 || (uint64_t)about.st_size > POOL_BYTES_MAX)
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file, &about) != 0 || about.st_size <= 0)
         return reason_set(reason, ERR_MALFORMED, "memory for payloads that can shrink");
+    if ((uint64_t)about.st_size > machine_bytes())
+        return reason_set(reason, ERR_MALFORMED, "memory for payloads larger than the machine's");
     size_t bytes = (size_t)about.st_size;
     void *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0);
     if (at == MAP_FAILED)

@@ -28,8 +28,9 @@ struct counted *shared_pool_counted(struct shared_pool *pool, size_t bytes) MUST
 /* Where these bytes lie in the file; false: not there. NULL has none. */
 bool shared_pool_find(const struct shared_pool *pool, struct slice bytes, uint64_t *ret_offset);
 
-/* The memory of another process's pool: read-only, munmap(). ERR_MALFORMED: a page of it could be
- * missing when it is read. ERR_IO. */
+/* The memory of another process's pool: read-only, munmap(). It takes as many addresses as the pool is
+ * large, which no pool of this machine is more than its memory. ERR_MALFORMED: a page of it could be
+ * missing when it is read, or it is larger. ERR_IO. */
 enum err shared_pool_map(int file, struct slice *ret_bytes, struct reason *reason) MUST_USE;
 
 #endif

@@ -139,6 +139,18 @@ TEST_F(memory_that_can_shrink_is_not_mapped, pool)
     close(file);
 }
 
+/* Two streams with such a peer would take all addresses that a process has. */
+TEST_F(memory_larger_than_the_machine_s_is_not_mapped, pool)
+{
+    struct slice there;
+    int file = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(file, (off_t)shared_pool_memory(f->pool).bytes + (1 << 20)), 0);
+    assert_int_equal(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    assert_int_equal(shared_pool_map(file, &there, &f->reason), ERR_MALFORMED);
+    assert_string_equal(f->reason.text, "memory for payloads larger than the machine's");
+    close(file);
+}
+
 /* Reading a huge page that the kernel has not would end the reader by a signal. */
 TEST_F(memory_of_huge_pages_is_not_mapped, pool)
 {
