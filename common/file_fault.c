@@ -1,6 +1,8 @@
 /* Files that are mapped and then lose bytes: somebody truncates them, or the disk cannot read them.
  * The system answers a read of such bytes with SIGBUS. What the reader was doing cannot go on, and
- * its next start finds out what became of the file: the process ends with EXIT_AGAIN.
+ * its next start finds out what became of the file: the process ends with EXIT_AGAIN. So it does when
+ * the machine has no memory for a page that is shared (common/shared/shared_pool.h): such a file
+ * cannot shrink.
  *
  * The handler knows no map of ours. It asks the system which file lies at the address, with calls
  * that are safe at any moment; nothing is kept for it while all goes well. */
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 enum { LINE_BYTES = PATH_MAX + 128 };
+#define SHARED "/memfd:roost" /* as the system names all memory that we share */
 
 /* The file of a line of /proc/self/maps, `7f00-8f00 r--p 0000 08:01 12 /a/file`, if the line is
  * about `address`; else NULL. */
@@ -59,10 +62,12 @@ static void end_with_sentence(int number, siginfo_t *fault, void *context)
         signal(number, SIG_DFL);
         return;
     }
-    int bytes = snprintf(text, sizeof text,
-                         "%s: %s became shorter while it was read, or its disk fails; the next "
-                         "start reads it again\n",
-                         program_invocation_short_name, file);
+    const char *what = strncmp(file, SHARED, sizeof SHARED - 1) == 0
+                           ? "is shared memory, and the machine has no more of it"
+                           : "became shorter while it was read, or its disk fails; the next start "
+                             "reads it again";
+    int bytes =
+        snprintf(text, sizeof text, "%s: %s %s\n", program_invocation_short_name, file, what);
     ssize_t written = write(STDERR_FILENO, text, bytes > 0 ? (size_t)bytes : 0);
     (void)written; /* perhaps nobody reads it */
     _exit(EX_TEMPFAIL);

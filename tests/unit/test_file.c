@@ -3,6 +3,7 @@
 #include "tests/unit/folder.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -178,30 +179,53 @@ TEST_IN_FOLDER(what_no_open_finds_anything_behind_is_no_regular_file)
     close(fd);
 }
 
-/* The child reads a byte of a file that has none any more. */
-TEST_IN_FOLDER(a_process_whose_mapped_file_became_shorter_names_it)
+/* A child reads the byte, which is not there any more: what it says. */
+static void read_lost(const volatile uint8_t *byte, char ret_text[static 4096])
 {
-    struct file_map map;
-    struct reason reason;
-    char text[4096] = "";
     int ends[2], status;
-    const char *path = folder_write(state, "corpus", "abc", 3);
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
         file_faults_explain();
-        if (file_map_open(path, &map, &reason) == ERR_OK && truncate(path, 0) == 0)
-            _exit(*(const volatile uint8_t *)map.bytes.data);
-        _exit(1);
+        _exit(*byte);
     }
     close(ends[1]);
-    assert_true(read(ends[0], text, sizeof text - 1) > 0);
+    ssize_t got = read(ends[0], ret_text, 4095);
+    assert_true(got > 0);
+    ret_text[got] = 0;
     close(ends[0]);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 75);
+}
+
+TEST_IN_FOLDER(a_process_whose_mapped_file_became_shorter_names_it)
+{
+    struct file_map map;
+    struct reason reason;
+    char text[4096];
+    const char *path = folder_write(state, "corpus", "abc", 3);
+    assert_int_equal(file_map_open(path, &map, &reason), ERR_OK);
+    assert_int_equal(truncate(path, 0), 0);
+    read_lost(map.bytes.data, text);
     assert_non_null(strstr(text, path));
+    assert_non_null(strstr(text, "became shorter"));
+    file_map_release(&map);
+}
+
+/* As where the machine has no page for it. */
+TEST(a_process_whose_shared_memory_is_not_there_says_so)
+{
+    char text[4096];
+    int memory = memfd_create("roost-payloads", MFD_CLOEXEC);
+    const uint8_t *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, memory, 0);
+    assert_true(at != MAP_FAILED);
+    read_lost(at, text);
+    assert_null(strstr(text, "became shorter"));
+    assert_non_null(strstr(text, "is shared memory, and the machine has no more of it"));
+    munmap((void *)(uintptr_t)at, 4096);
+    close(memory);
 }
 
 TEST_IN_FOLDER(an_atomic_write_replaces_the_whole_file)
