@@ -25,6 +25,7 @@ enum err agent_new(const struct agent_config *config, struct agent **ret_agent)
         return ERR_NOMEM;
     agent->config = *config;
     agent->jitter = (struct rand_state){config->seed};
+    agent->give_back_at = UINT64_MAX;
     agent_tickets_init(&agent->tickets, &agent->config);
     enum err err = agent_traffic_init(&agent->traffic, &agent->config, &agent->jitter);
     if (err == ERR_OK)
@@ -414,6 +415,13 @@ bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
     (void)now_ms;
     return has_server(agent, server) &&
            agent_pull_weights(&agent->traffic, server, weights, ret_lane);
+}
+
+void agent_lent(struct agent *agent, uint32_t lane, uint32_t chunk)
+{
+    check(lane < agent->traffic.lanes && chunk < agent->config.model->chunks_count);
+    agent->traffic.flows[lane].held[chunk].lent = true;
+    agent->lent = true;
 }
 
 void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,

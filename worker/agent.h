@@ -56,7 +56,10 @@
 #include "worker/agent_backoff.h"
 #include "worker/agent_effects.h"
 
-enum { AGENT_ACQUIRE_WAIT_MS = 10000 };
+enum {
+    AGENT_ACQUIRE_WAIT_MS = 10000,
+    AGENT_LENT_MS_MAX = 100, /* that weights are kept while no ticket is there */
+};
 
 struct agent;
 
@@ -86,6 +89,8 @@ void agent_stream_lost(struct agent *agent, uint64_t now_ms, uint32_t server, en
  * before the next agent_next(). False: nobody waits for them; leave the weights alone. */
 bool agent_weights(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct weights *weights, uint32_t *ret_lane) MUST_USE;
+/* The chunk that has just come lies in its server's memory, which keeps that version as long. */
+void agent_lent(struct agent *agent, uint32_t lane, uint32_t chunk);
 void agent_refused(struct agent *agent, uint64_t now_ms, uint32_t server,
                    const struct pull_refusal *refusal);
 /* A stream to a server has been up: since then a refused certificate is asked again. */

@@ -17,6 +17,8 @@ struct agent {
     struct agent_tickets tickets;
     struct agent_leases leases;
     struct agent_traffic traffic;
+    bool lent;             /* some of the weights are */
+    uint64_t give_back_at; /* UINT64_MAX: none are, or a ticket is held or computed */
     struct check_account check_account;
     uint64_t check_turn; /* events; the server whose turn it is: agent_check_event() */
 };

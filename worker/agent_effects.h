@@ -37,8 +37,9 @@ enum agent_effect_kind {
     AGENT_COMPUTE, /* run the lane's executor, of `place`, on `ticket`; agent_computed() ends it. In
                          a mesh agent_placed() says when weights may come */
     AGENT_CANCEL,  /* end the lane's compute soon; agent_computed() still follows */
-    AGENT_COPY,    /* `chunk` of the lane's weights, from lane `from` */
-    AGENT_PULL,    /* send `pull` to `server` */
+    AGENT_GIVE_BACK,  /* all weights that agent_lent() named: nothing is computed */
+    AGENT_COPY,       /* `chunk` of the lane's weights, from lane `from` */
+    AGENT_PULL,       /* send `pull` to `server` */
     AGENT_UNIT_READY, /* the unit's weights are in place */
     AGENT_UNIT_ACKED, /* streamed: all of the unit's gradients are acknowledged, and read no more */
     AGENT_PUSH,       /* encode the entries, send to `server` */

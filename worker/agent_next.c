@@ -67,6 +67,25 @@ static void yield_lane(struct agent *agent)
     agent_tickets_yield(&agent->tickets, younger);
 }
 
+/* Servers keep versions as long as a worker has them, and a worker that waits has another one than
+ * each other worker that waits: so it gives back what it does not need. */
+static bool next_give_back(struct agent *agent, uint64_t now_ms, struct agent_effect *effect)
+{
+    bool waits =
+        agent->lent && !agent_holds_ticket(agent) && !agent_tickets_computing(&agent->tickets);
+    if (!waits)
+        agent->give_back_at = UINT64_MAX;
+    else if (agent->give_back_at == UINT64_MAX)
+        agent->give_back_at = now_ms + AGENT_LENT_MS_MAX;
+    if (now_ms < agent->give_back_at)
+        return false;
+    agent->lent = false;
+    agent->give_back_at = UINT64_MAX;
+    agent_pull_forget_lent(&agent->traffic);
+    effect->kind = AGENT_GIVE_BACK;
+    return true;
+}
+
 static bool next_effect(struct agent *agent, uint64_t now_ms, struct agent_effect *ret_effect)
 {
     struct agent_tickets *tickets = &agent->tickets;
@@ -79,6 +98,8 @@ static bool next_effect(struct agent *agent, uint64_t now_ms, struct agent_effec
                agent_member_next_stop(&agent->member, ret_effect);
     if (agent_member_next_join(&agent->member, now_ms, ret_effect) ||
         agent_tickets_next_complete(tickets, ret_effect) || next_acquire(agent, now_ms, ret_effect))
+        return true;
+    if (next_give_back(agent, now_ms, ret_effect))
         return true;
     if (!agent_is_member(agent))
         return false;
@@ -124,6 +145,9 @@ static void check_effect(const struct agent *agent, const struct agent_effect *e
         check(effect->push.entry_count > 0);
         check(effect->push.entry_count <= WIRE_ENTRIES_MAX);
         break;
+    case AGENT_GIVE_BACK:
+        check(!agent_holds_ticket(agent) && !agent_tickets_computing(&agent->tickets));
+        break;
     case AGENT_STOP:
         check(agent->member.phase == AGENT_PHASE_STOPPED);
         check(!agent_tickets_computing(&agent->tickets));
@@ -148,9 +172,11 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 uint64_t agent_wake_ms(const struct agent *agent)
 {
-    uint64_t wake = UINT64_MAX;
+    if (agent->member.phase == AGENT_PHASE_STOPPED)
+        return UINT64_MAX;
+    uint64_t wake = agent->give_back_at;
     if (agent->member.phase == AGENT_PHASE_AWAY)
-        wake = agent->member.join_at;
+        wake = earlier(wake, agent->member.join_at);
     if (agent->member.leaving && agent_is_member(agent))
         wake = earlier(wake, agent->member.leave_at);
     if (!agent_is_member(agent))

@@ -95,6 +95,17 @@ void agent_pull_begin(struct agent_traffic *traffic, uint32_t number)
             agent_pull_unit(traffic, number, unit);
 }
 
+void agent_pull_forget_lent(struct agent_traffic *traffic)
+{
+    for (uint32_t n = 0; n < traffic->lanes; n++)
+        for (uint32_t c = 0; c < traffic->config->model->chunks_count; c++) {
+            struct agent_held *held = &traffic->flows[n].held[c];
+            if (held->lent)
+                held->generation = 0;
+            held->lent = false;
+        }
+}
+
 bool agent_pull_next_unit(struct agent_traffic *traffic, struct agent_effect *effect)
 {
     for (uint32_t n = 0; n < traffic->lanes; n++) {
@@ -172,6 +183,7 @@ static void chunk_arrived(struct agent_traffic *traffic, struct agent_flow *flow
     const struct model_parameter *parameter = &model->parameters[model->chunks[index].parameter];
     struct agent_held *held = &flow->held[index];
     held->pull_id = 0;
+    held->lent = false;
     if (!traffic->config->streamed) {
         held->generation = flow->ticket->ticket.generation;
         held->version = flow->ticket->ticket.version;

@@ -48,6 +48,7 @@ struct agent_held {
     uint64_t generation, version; /* generation 0: nothing held. Async: the version as pulled */
     uint64_t pull_id;             /* of the one under way; 0: none */
     bool copied;                  /* it waits for another lane's */
+    bool lent;                    /* it is in its server's memory */
 };
 
 /* Of the ticket in a lane. */
@@ -203,6 +204,8 @@ struct agent_answer agent_pull_refused(struct agent_traffic *traffic, uint64_t n
 void agent_pull_retry(struct agent_traffic *traffic, struct agent_pull_slot *slot);
 /* The ticket is over; its messages under way still hold credits. */
 void agent_pull_forsake(struct agent_pull_slot *slot);
+/* Lent chunks are not there any more. */
+void agent_pull_forget_lent(struct agent_traffic *traffic);
 /* Puts the chunks that the flow misses into its servers' queues: of a ticket that begins, all of
  * them, or none where weights are streamed; of one unit, which is asked for again. */
 void agent_pull_begin(struct agent_traffic *traffic, uint32_t number);

@@ -33,6 +33,21 @@ void lent_weights_release(struct lent_weights *lent)
     *lent = (struct lent_weights){0};
 }
 
+bool lent_weights_has(const struct lent_weights *lent, uint32_t chunk)
+{
+    return lent->chunks != NULL && lent->chunks[chunk].message != NULL;
+}
+
+void lent_weights_give_back(struct lent_weights *lent)
+{
+    for (uint32_t i = 0; lent->chunks != NULL && i < lent->model->chunks_count; i++) {
+        if (!lent_weights_has(lent, i))
+            continue;
+        executor_point(lent->executor, lent->model->chunks[i].parameter, NULL);
+        drop(&lent->chunks[i]);
+    }
+}
+
 /* The next bytes, where all of them lie together. */
 static const uint8_t *piece_at(const struct cursor *cursor, size_t bytes)
 {

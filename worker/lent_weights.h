@@ -35,6 +35,10 @@ void lent_weights_release(struct lent_weights *lent);
  * comes again, and the cursor is behind them. False: decode them. */
 bool lent_weights_keep(struct lent_weights *lent, uint32_t chunk, struct cursor *cursor,
                        struct rpc_message *message);
+/* Whether the chunk lies there. */
+bool lent_weights_has(const struct lent_weights *lent, uint32_t chunk);
+/* Those that are kept are nowhere here then. */
+void lent_weights_give_back(struct lent_weights *lent);
 /* All chunks of the unit have come: its parameters are used where they lie, or decoded. */
 void lent_weights_settle(struct lent_weights *lent, uint32_t unit);
 

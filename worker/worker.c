@@ -127,6 +127,9 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
     case AGENT_CANCEL:
         worker_compute_cancel(worker, effect->lane);
         break;
+    case AGENT_GIVE_BACK:
+        lent_weights_give_back(&run->lent);
+        break;
     case AGENT_COPY:
         executor_copy(run->executors[effect->lane], run->executors[effect->from], effect->chunk);
         break;
@@ -181,6 +184,17 @@ static void receive_for_others(struct worker_run *run, const struct from_shard *
     }
 }
 
+static void on_weights(struct worker *worker, uint32_t lane, const struct from_shard *message,
+                       struct rpc_message *bytes)
+{
+    struct worker_run *run = &worker->run;
+    pull_receive(run->executors[lane], &run->lent, &run->model, message, bytes);
+    receive_for_others(run, message, bytes);
+    for (uint32_t i = 0; i < message->weights.chunk_count; i++)
+        if (lent_weights_has(&run->lent, message->weights.chunks[i]))
+            agent_lent(worker->agent, lane, message->weights.chunks[i]);
+}
+
 static void on_from_shard(struct worker *worker, uint32_t server, const struct from_shard *message,
                           struct rpc_message *bytes)
 {
@@ -195,11 +209,8 @@ static void on_from_shard(struct worker *worker, uint32_t server, const struct f
         agent_acked(agent, worker_now_ms(), server, &message->ack);
         break;
     case FROM_SHARD_WEIGHTS:
-        if (agent_weights(agent, worker_now_ms(), server, &message->weights, &lane)) {
-            pull_receive(worker->run.executors[lane], &worker->run.lent, &worker->run.model,
-                         message, bytes);
-            receive_for_others(&worker->run, message, bytes);
-        }
+        if (agent_weights(agent, worker_now_ms(), server, &message->weights, &lane))
+            on_weights(worker, lane, message, bytes);
         break;
     case FROM_SHARD_REFUSAL:
         agent_refused(agent, worker_now_ms(), server, &message->refusal);

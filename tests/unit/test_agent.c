@@ -85,6 +85,43 @@ TEST_F(weights_that_are_held_are_not_pulled_again, agent, .begin = PUSHED)
     assert_int_equal(count(f, AGENT_PULL), SERVERS); /* the next version is not held */
 }
 
+static bool gives_back(struct agent_fixture *f, uint64_t ms)
+{
+    wait(f, ms);
+    return count(f, AGENT_GIVE_BACK) == 1;
+}
+
+/* Chunk 0 is lent, chunks 1 to 3 are the executor's own. */
+TEST_F(lent_weights_are_given_back_while_no_ticket_is_there, agent, .begin = PUSHED)
+{
+    agent_lent(f->agent, 0, 0);
+    f->now_ms += 10 * AGENT_LENT_MS_MAX; /* the time of a ticket does not count */
+    uint64_t sequence = finish(f);
+    assert_false(gives_back(f, AGENT_LENT_MS_MAX - 1));
+    granted(f, sequence, ticket_of(1, 0));
+    assert_int_equal(count(f, AGENT_PULL), 0);
+    assert_false(gives_back(f, 10 * AGENT_LENT_MS_MAX));
+    gradients(f);
+    sequence = finish(f);
+    assert_int_equal(agent_wake_ms(f->agent), f->now_ms + AGENT_LENT_MS_MAX);
+    assert_true(gives_back(f, AGENT_LENT_MS_MAX));
+    assert_false(gives_back(f, AGENT_LENT_MS_MAX)); /* once */
+    granted(f, sequence, ticket_of(1, 0));
+    assert_int_equal(count(f, AGENT_PULL), 1);
+    assert_int_equal(seen(f, AGENT_PULL, 0)->pull.chunk_count, 1);
+    assert_int_equal(seen(f, AGENT_PULL, 0)->pull.chunks[0], 0);
+}
+
+/* So a coordinator's machine that begins again has the memory of the server before. */
+TEST_F(who_lost_its_membership_gives_lent_weights_back, agent, .begin = PUSHED)
+{
+    agent_lent(f->agent, 0, 0);
+    agent_member_lost(f->agent, f->now_ms);
+    assert_false(gives_back(f, 0)); /* the compute has not ended */
+    computed(f, ERR_CANCELLED);
+    assert_true(gives_back(f, AGENT_LENT_MS_MAX));
+}
+
 TEST_F(weights_of_another_generation_are_not_held, agent, .begin = PUSHED)
 {
     acked(f, seen(f, AGENT_PUSH, 0), ERR_OLD_GENERATION, 0);

@@ -96,6 +96,23 @@ TEST_F(a_parameter_whose_chunks_lie_together_is_used_there, lent)
     has_weights(f, true);
 }
 
+TEST_F(what_was_given_back_comes_again, lent)
+{
+    for (uint32_t i = 0; i < CHUNKS; i++)
+        assert_true(receive(f, i));
+    lent_weights_settle(&f->lent, f->unit);
+    assert_true(lent_weights_has(&f->lent, f->first));
+    lent_weights_give_back(&f->lent);
+    assert_false(lent_weights_has(&f->lent, f->first));
+    assert_true(executor_weights(f->of.executor, f->parameter) != f->block);
+    for (uint32_t i = 0; i < CHUNKS; i++) {
+        assert_int_equal(atomic_load(&f->messages[i].references), 1);
+        assert_true(receive(f, i));
+    }
+    lent_weights_settle(&f->lent, f->unit);
+    has_weights(f, true);
+}
+
 TEST_F(chunks_that_lie_apart_are_decoded, lent)
 {
     scoped(free_scoped) float *apart = malloc(weights_of(f, 1) * sizeof *apart);
