@@ -23,20 +23,28 @@ static bool port_valid(const char *port)
     return digits >= 1 && digits <= 5 && port[digits] == 0 && atol(port) <= 65535;
 }
 
-enum err rpc_address_check(const char *address, bool loopback_only, struct reason *reason)
+enum err rpc_address_host(const char *address, char ret_host[static RPC_HOST_BYTES],
+                          struct reason *reason)
 {
-    char host[256];
     const char *colon = strrchr(address, ':');
     size_t bytes = colon == NULL ? 0 : (size_t)(colon - address);
     bool bracketed = bytes > 2 && address[0] == '[' && address[bytes - 1] == ']';
     if (bracketed)
         bytes -= 2;
-    if (bytes == 0 || bytes >= sizeof host || !port_valid(colon + 1) ||
-        (!bracketed && memchr(address, ':', bytes) != NULL))
+    const char *host = address + bracketed, *never = bracketed ? "[]" : "[]:";
+    if (bytes == 0 || bytes >= RPC_HOST_BYTES || !port_valid(colon + 1) ||
+        strcspn(host, never) < bytes)
         return reason_set(reason, ERR_INVALID, "\"%.100s\": not an address (host:port, [::1]:port)",
                           address);
-    memcpy(host, address + bracketed, bytes);
-    host[bytes] = 0;
+    memcpy(ret_host, host, bytes);
+    ret_host[bytes] = 0;
+    return ERR_OK;
+}
+
+enum err rpc_address_check(const char *address, bool loopback_only, struct reason *reason)
+{
+    char host[RPC_HOST_BYTES];
+    TRY(rpc_address_host(address, host, reason));
     if (loopback_only && !host_is_loopback(host))
         return reason_set(reason, ERR_INVALID,
                           "%s: not a loopback address; without TLS (--insecure) only localhost, "

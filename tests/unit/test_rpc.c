@@ -439,11 +439,14 @@ TEST_F(a_taken_port_and_a_bad_address_are_said, rpc)
     struct reason reason = {0};
     assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_EXISTS);
     assert_non_null(strstr(reason.text, address));
-    static const char *const bad[] = {
-        "", "localhost", ":1", "localhost:", "a:65536", "::1:7", "[::1]", "a:-1"};
+    static const char *const bad[] = {"",      "localhost", ":1",   "localhost:", "a:65536",
+                                      "::1:7", "[::1]",     "a:-1", "[]:0",       "[127.0.0.1:0",
+                                      "[:0",   "[[:0",      "a]:0", "[[::1]]:0",  "[a]b:0"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         config.address = bad[i];
         assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);
+        if (rpc_address_check(bad[i], false, &reason) != ERR_INVALID)
+            fail_msg("\"%s\": an address", bad[i]);
     }
     config.address = "[::1]:99999";
     assert_int_equal(rpc_server_new(&config, &server, &reason), ERR_INVALID);

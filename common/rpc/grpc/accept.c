@@ -311,12 +311,8 @@ static enum err bind_host(struct rpc_listener *listener, const char *address, co
 
 static enum err bind_all(struct rpc_listener *listener, const char *address, struct reason *reason)
 {
-    char host[256];
-    const char *colon = strrchr(address, ':');
-    size_t bytes = (size_t)(colon - address);
-    bool bracketed = address[0] == '[';
-    memcpy(host, address + bracketed, bytes); /* rpc_address_check() has bounded it */
-    host[bytes - 2 * bracketed] = 0;
+    char host[RPC_HOST_BYTES];
+    TRY(rpc_address_host(address, host, reason));
     /* "[::]" is all addresses of either kind, where a machine has both. */
     if (strcmp(host, "0.0.0.0") == 0 && bind_host(listener, address, "::", NULL) == ERR_OK)
         return ERR_OK;
