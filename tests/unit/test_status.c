@@ -26,6 +26,16 @@ TEST(an_address_that_does_not_answer_is_said_plainly)
     assert_string_equal(reason.text, "cannot connect to 127.0.0.1:1: Connection refused");
     read_unavailable(ALL_ADDRESSES ": ipv6:%5B::1%5D:1: No route to host", &reason);
     assert_string_equal(reason.text, "cannot connect to [::1]:1: No route to host");
+    read_unavailable(ALL_ADDRESSES ": ipv6:%5bfe80::1%251%5d:9: No route to host", &reason);
+    assert_string_equal(reason.text, "cannot connect to [fe80::1%1]:9: No route to host");
+}
+
+/* A foreign server may choose the sentence: what would steer a terminal stays as it is written. */
+TEST(an_escape_that_is_none_stays)
+{
+    struct reason reason = {0};
+    read_unavailable(ALL_ADDRESSES ": ipv4:a%1Bb%4 %zz%4", &reason);
+    assert_string_equal(reason.text, "cannot connect to a%1Bb%4 %zz%4");
 }
 
 TEST(an_address_of_no_kind_is_none)

@@ -148,6 +148,10 @@ grpc_op rpc_ending_op(struct rpc_ending *ending);
 enum err rpc_ending_read(const struct rpc_ending *ending, bool cancelled,
                          const struct tls_identity *identity, struct reason *reason);
 
+/* An address of the library's as people write it; an escape is two hexadecimal digits (RFC 3986
+ * 2.1). */
+void rpc_unescape(const char *text, size_t bytes, char *ret_text, size_t bytes_max);
+
 /* ---- client.c ---- */
 
 /* The meaning of a call's end on that channel; `cancelled`: by its owner. */

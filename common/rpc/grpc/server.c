@@ -87,20 +87,13 @@ static void refuse(struct rpc_server *server, grpc_call *take_call,
 }
 
 /* "ipv4:127.0.0.1:41022", "ipv6:%5B::1%5D:41022" or "ipv6:%5Bfe80::1%252%5D:41022" (the second link)
- * as people write it: an escape is two hexadecimal digits (RFC 3986 2.1). */
+ * as people write it. */
 static void peer_address(grpc_call *call, char *ret_text, size_t bytes_max)
 {
     char *uri = grpc_call_get_peer(call);
     const char *from = strchr(uri, ':');
     from = from == NULL ? uri : from + 1;
-    size_t count = 0;
-    while (*from != 0 && count + 1 < bytes_max) {
-        unsigned code;
-        bool escaped = sscanf(from, "%%%2x", &code) == 1;
-        ret_text[count++] = escaped ? (char)code : *from;
-        from += escaped ? 3 : 1;
-    }
-    ret_text[count] = 0;
+    rpc_unescape(from, strlen(from), ret_text, bytes_max);
     gpr_free(uri);
 }
 

@@ -4,6 +4,7 @@
 #include "common/time.h"
 #include "common/utf8.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* What a foreign peer should do about an error … */
@@ -130,6 +131,28 @@ static enum err code_err(grpc_status_code code)
 
 /* ---- The library's own sentences, in ours ---- */
 
+/* The character that an escape stands for. 0: it is none, or would steer a terminal. */
+static char escaped_at(const char *text, size_t bytes)
+{
+    if (bytes < 3 || text[0] != '%' || !isxdigit((unsigned char)text[1]) ||
+        !isxdigit((unsigned char)text[2]))
+        return 0;
+    char digits[] = {text[1], text[2], 0};
+    long code = strtol(digits, NULL, 16);
+    return code > ' ' && code <= '~' ? (char)code : 0;
+}
+
+void rpc_unescape(const char *text, size_t bytes, char *ret_text, size_t bytes_max)
+{
+    size_t count = 0;
+    for (size_t at = 0; at < bytes && count + 1 < bytes_max;) {
+        char escaped = escaped_at(text + at, bytes - at);
+        ret_text[count++] = escaped != 0 ? escaped : text[at];
+        at += escaped != 0 ? 3 : 1;
+    }
+    ret_text[count] = 0;
+}
+
 /* The address in `failed to connect to all addresses; last error: STATUS: ipv4:ADDRESS: CAUSE`, and
  * where it ends. NULL: the sentence is another one. */
 static const char *address_of(const char *text, char address[static 64])
@@ -143,11 +166,7 @@ static const char *address_of(const char *text, char address[static 64])
         return NULL;
     at += strlen(": ipv4:"); /* the other one is as long */
     const char *end = strstr(at, ": ");
-    snprintf(address, 64, "%.*s", end != NULL ? (int)(end - at) : (int)strlen(at), at);
-    for (char *c; (c = strchr(address, '%')) != NULL && strlen(c) > 2;) { /* %5B is a bracket */
-        *c = c[2] == 'B' ? '[' : ']';
-        memmove(c + 1, c + 3, strlen(c + 3) + 1);
-    }
+    rpc_unescape(at, end != NULL ? (size_t)(end - at) : strlen(at), address, 64);
     return at;
 }
 
