@@ -55,10 +55,10 @@ struct accepted {
     atomic_llong call_bytes;             /* and what calls brought that may still be kept */
     atomic_uint_fast64_t brought_bytes;  /* by calls, so far */
     atomic_uint_fast64_t streams, ended; /* calls that frames began; those that have ended */
-    uint64_t begun;       /* those that the library has shown; the table's lock, as the next two */
+    uint64_t begun; /* those that the library has shown; the table's lock, as the next three */
     uint64_t known_bytes; /* `brought_bytes` when it had shown all, last before the newest frames */
     struct ring calls;    /* open, in the order in which they began */
-    struct recent resets; /* of the connection's polling thread */
+    struct recent resets;
     struct recent rekeys; /* as `frames` */
 };
 
@@ -578,8 +578,10 @@ void accepted_reset(struct accepted_call *call, uint64_t now_ns)
     if (call == NULL)
         return;
     struct accepted *accepted = call->accepted;
+    thread_lock(&accepted->table->lock);
     if (is_too_often(&accepted->resets, accepted->table->limits.resets_max, now_ns))
-        close_one(accepted);
+        close_locked(accepted);
+    thread_unlock(&accepted->table->lock);
 }
 
 struct accepted_counts accepted_count(struct accepted_table *table)

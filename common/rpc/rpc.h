@@ -7,8 +7,9 @@
  * allows that (common/shared/lines.h): the connection is made and judged as ever, begins and ends the
  * stream, and carries its messages until both ends have the memory.
  *
- * Threads. A loop owns N polling threads; a connection belongs to one of them, and so do all calls
- * on it; as many more serve streams through shared memory, once there are some. Every callback runs on one of these, those
+ * Threads. A loop owns N polling threads; a connection belongs to one of them, and so do the calls on
+ * it, but where all places for calls of that thread are taken, a server has others take them. As many
+ * threads more serve streams through shared memory, once there are some. Every callback runs on one of these, those
  * of one call or stream one after another; a callback must not block (post the work to its owner) and must not call rpc_call(), nor a function
  * that frees a loop, server or channel. Functions marked "any thread" may be called anywhere, also
  * in callbacks, but not while holding a lock that a `released` function of a counted takes.
@@ -18,9 +19,10 @@
  * That memory is immutable from then on, and is released only when the transport no longer reads
  * it: that may be long after the message was sent, never before.
  *
- * Bounds. Messages, the queue of a stream, open calls of a connection: all have a `_max` and answer
- * ERR_BUSY. A stream always reads: how much a peer may have under way is the protocol's matter
- * (credits); a handler that sees them exceeded ends the stream.
+ * Bounds. Messages, the queue of a stream, open calls of a connection: all have a `_max`. A full queue
+ * answers ERR_BUSY; a message that is too long is ERR_INVALID to its sender, ERR_MALFORMED to who gets
+ * it; a call over the limit waits at the client. A stream always reads: how much a peer may have under
+ * way is the protocol's matter (credits); a handler that sees them exceeded ends the stream.
  *
  * Errors. An `enum err` travels as the trailer `roost-err` beside the nearest gRPC status, whose
  * message is the sentence of the reason; a foreign peer sees a sensible status. */
@@ -100,7 +102,7 @@ struct rpc_stream;
 /* The peer at the other end. Without TLS the role is TLS_ROLE_NONE and the names are "". */
 struct rpc_peer {
     struct tls_holder holder;
-    uint64_t certificate; /* a digest of its number and issuer; 0: none */
+    uint64_t certificate; /* a digest of its number; 0: none */
     int64_t ends_s;       /* when it does; 0: there is none */
     struct digest shown;  /* the SHA-256 of all of it; zeros: none */
     char address[64];     /* "127.0.0.1:41022" or "[::1]:41022" */

@@ -21,6 +21,7 @@ struct accepted_fixture {
     unsigned count;
     uint32_t workers_max; /* 0: any */
     uint32_t header_byte_means;
+    uint32_t resets_max; /* 0: 3 */
 };
 
 static void accepted_set_up(struct accepted_fixture *world)
@@ -33,7 +34,7 @@ static void accepted_set_up(struct accepted_fixture *world)
                                      .unfinished_bytes_max = 5000,
                                      .role_bytes_max = {1000, 4000, 2000, 2000},
                                      .calls_max = 6,
-                                     .resets_max = 3,
+                                     .resets_max = world->resets_max > 0 ? world->resets_max : 3,
                                      .rekeys_max = 3,
                                      .headers_bytes_max = 2500,
                                      .header_byte_means = world->header_byte_means};

@@ -1,6 +1,8 @@
 /* What an accepted connection may bring, leave unfinished and repeat before it goes. */
 #include "tests/unit/accepted_fixture.h"
 
+#include "common/thread.h"
+
 #define NOW_NS 1000000000u
 
 /* ---- what a peer sends (RFC 9113 4.1) ---- */
@@ -460,6 +462,41 @@ TEST_F(who_gives_up_too_many_calls_goes, accepted)
         accepted_reset(call, NOW_NS * 100ull + i);
     assert_false(is_open(f, peer));
     accepted_call_end(call);
+}
+
+enum { RESETS_OF_EACH = 20000 };
+
+struct resetting {
+    struct accepted_call *call;
+    atomic_uint *begun;
+};
+
+/* Begins when the other thread does. */
+static void reset_often(void *argument)
+{
+    struct resetting *resetting = argument;
+    atomic_fetch_add(resetting->begun, 1);
+    while (atomic_load(resetting->begun) < 2) {
+    }
+    for (unsigned i = 0; i < RESETS_OF_EACH; i++)
+        accepted_reset(resetting->call, NOW_NS * 100ull);
+}
+
+/* Calls through shared memory end on other threads than the connection's. */
+TEST_F(calls_given_up_on_two_threads_are_all_counted, accepted, .resets_max = 2 * RESETS_OF_EACH)
+{
+    unsigned peer = worker_from(f, 7);
+    atomic_uint begun = 0;
+    struct resetting here = {call_of(f, peer, 1), &begun}, there = {call_of(f, peer, 3), &begun};
+    struct thread other;
+    assert_int_equal(thread_start(&other, "other", reset_often, &there), ERR_OK);
+    reset_often(&here);
+    thread_join(&other);
+    assert_true(is_open(f, peer));
+    accepted_reset(here.call, NOW_NS * 100ull);
+    assert_false(is_open(f, peer));
+    accepted_call_end(here.call);
+    accepted_call_end(there.call);
 }
 
 TEST_F(who_renews_its_keys_too_often_goes, accepted)
