@@ -228,6 +228,7 @@ static enum err open_loop(struct server *server, struct reason *reason)
     rpc.unfinished_bytes_max = UNFINISHED_BYTES_MAX;
     rpc.role_bytes_max[TLS_ROLE_SERVER] = WIRE_TRANSFER_BYTES_MAX + WIRE_CONTROL_BYTES_MAX;
     rpc.reconnect_ms_min = RECONNECT_MS_MIN;
+    rpc.logger = &server->logger;
     if (!server->settings->insecure)
         TRY(tls_identity_read(server->settings->certs, TLS_ROLE_SERVER, (int64_t)time_wall_s(),
                               &server->identity, reason));

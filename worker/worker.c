@@ -687,6 +687,7 @@ static enum err open_channel(struct worker *worker)
         peers_settings(&settings);
     if (worker->config->network_only)
         settings.shared_ring_bytes = 0;
+    settings.logger = worker->config->logger;
     TRY(rpc_loop_new(&settings, &worker->loop));
     return rpc_channel_new(worker->loop, worker->config->coordinator, worker->config->identity,
                            &worker->channel, &worker->failure);

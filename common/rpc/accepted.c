@@ -38,12 +38,14 @@ struct accepted_table {
     uint64_t *revoked; /* certificates */
     uint32_t revoked_count;
     uint64_t ended, closed;
+    struct closings closings;
 };
 
 struct accepted {
     struct accepted_table *table;
-    struct ring all, half_open; /* the table's lock */
-    uint64_t address, host;     /* digests */
+    struct ring all, half_open;      /* the table's lock */
+    uint64_t address, host;          /* digests */
+    char text[CLOSED_ADDRESS_BYTES]; /* the address */
     int file;
     bool proved, closing, gone; /* the table's lock */
     struct tls_peer peer;       /* zeros until it is proved; the table's lock */
@@ -123,12 +125,13 @@ static void accepted_unref(struct accepted *accepted)
 
 /* ---- Which one has to go ---- */
 
-static void close_locked(struct accepted *accepted)
+static void close_locked(struct accepted *accepted, enum closing why)
 {
     if (accepted->closing || accepted->gone)
         return;
     accepted->closing = true;
     accepted->table->closed++;
+    closings_add(&accepted->table->closings, why, &accepted->peer.holder, accepted->text);
     /* An address of no family resets a connection and drops what lies unread in its queue, which
      * shutdown() does not (tcp_disconnect() in Linux). */
     static const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
@@ -153,7 +156,7 @@ static bool shed_locked(struct accepted_table *table, uint64_t host)
         if (host != 0 && accepted->host != host)
             continue;
         end_half_open_locked(accepted);
-        close_locked(accepted);
+        close_locked(accepted, CLOSING_HALF_OPEN);
         return true;
     }
     return false;
@@ -176,10 +179,10 @@ static uint32_t half_open_of_locked(const struct accepted_table *table, uint64_t
     return count;
 }
 
-static void close_one(struct accepted *accepted)
+static void close_one(struct accepted *accepted, enum closing why)
 {
     thread_lock(&accepted->table->lock);
-    close_locked(accepted);
+    close_locked(accepted, why);
     thread_unlock(&accepted->table->lock);
 }
 
@@ -233,7 +236,7 @@ static void close_largest(struct accepted_table *table)
         most = bytes;
     }
     if (largest != NULL)
-        close_locked(largest);
+        close_locked(largest, CLOSING_MOST_UNFINISHED);
     thread_unlock(&table->lock);
 }
 
@@ -253,24 +256,24 @@ static size_t host_bytes(const struct sockaddr *address, uint8_t ret_bytes[stati
     return mapped ? 4 : 16;
 }
 
-/* A digest of the address as the library prints it: one of this link alone with the link's number.
- * *ret_host: a digest of what a host cannot choose: its IPv4 address, or the network (/64) of its
- * IPv6 address. */
-static uint64_t address_digest(const struct sockaddr *address, uint64_t *ret_host)
+/* The address as the library prints it, and its digest: one of this link alone with the link's number.
+ * `host`: a digest of what a host cannot choose: its IPv4 address, or the network (/64) of its IPv6
+ * address. */
+static void set_address(struct accepted *accepted, const struct sockaddr *address)
 {
     const struct sockaddr_in *four = (const void *)address;
     const struct sockaddr_in6 *six = (const void *)address;
-    char host[INET6_ADDRSTRLEN] = "", scope[12] = "", text[80];
+    char host[INET6_ADDRSTRLEN] = "", scope[12] = "", *text = accepted->text;
     uint8_t bytes[16];
     bool is_four = host_bytes(address, bytes) == 4;
     in_port_t port = address->sa_family == AF_INET6 ? six->sin6_port : four->sin_port;
     (void)inet_ntop(is_four ? AF_INET : AF_INET6, bytes, host, sizeof host);
     if (!is_four && six->sin6_scope_id != 0)
         snprintf(scope, sizeof scope, "%%%" PRIu32, six->sin6_scope_id);
-    int count =
-        snprintf(text, sizeof text, is_four ? "%s%s:%u" : "[%s%s]:%u", host, scope, ntohs(port));
-    *ret_host = digest_fast64((struct slice){bytes, is_four ? 4 : 8}) | 1;
-    return digest_fast64((struct slice){(const uint8_t *)text, (size_t)count});
+    int count = snprintf(text, sizeof accepted->text, is_four ? "%s%s:%u" : "[%s%s]:%u", host,
+                         scope, ntohs(port));
+    accepted->host = digest_fast64((struct slice){bytes, is_four ? 4 : 8}) | 1;
+    accepted->address = digest_fast64((struct slice){(const uint8_t *)text, (size_t)count});
 }
 
 static bool add_locked(struct accepted_table *table, struct accepted *accepted)
@@ -280,8 +283,10 @@ static bool add_locked(struct accepted_table *table, struct accepted *accepted)
         (void)shed_locked(table, accepted->host);
     else if (table->half_open_count >= limits->half_open_max)
         (void)shed_locked(table, 0);
-    if (table->connections >= limits->connections_max ||
-        id_table_find(&table->by_address, accepted->address) != NULL)
+    bool full = table->connections >= limits->connections_max;
+    if (full)
+        closings_add(&table->closings, CLOSING_PLACES, NULL, accepted->text);
+    if (full || id_table_find(&table->by_address, accepted->address) != NULL)
         return false;
     id_table_add(&table->by_address, accepted->address, accepted);
     ring_add(&table->all, &accepted->all);
@@ -300,7 +305,7 @@ struct accepted *accepted_add(struct accepted_table *table, const struct sockadd
     if (accepted != NULL) {
         accepted->table = table;
         accepted->file = take_file;
-        accepted->address = address_digest(address, &accepted->host);
+        set_address(accepted, address);
         ring_init(&accepted->calls);
         atomic_init(&accepted->references, 1);
         thread_lock(&table->lock);
@@ -319,8 +324,16 @@ static bool has_places_kept(enum tls_role role)
     return role == TLS_ROLE_SERVER || role == TLS_ROLE_OPERATOR;
 }
 
-/* Whether one more peer that proves itself may stay. */
-static bool has_room_locked(const struct accepted_table *table, const struct tls_peer *peer)
+static bool is_revoked_locked(const struct accepted_table *table, uint64_t certificate)
+{
+    for (uint32_t i = 0; i < table->revoked_count; i++)
+        if (table->revoked[i] == certificate)
+            return true;
+    return false;
+}
+
+/* Why one more peer that proves itself may not stay. CLOSING_COUNT: it may. */
+static enum closing refused_locked(const struct accepted_table *table, const struct tls_peer *peer)
 {
     uint32_t with_certificate = 0, workers = 0;
     for (const struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
@@ -330,16 +343,12 @@ static bool has_room_locked(const struct accepted_table *table, const struct tls
         with_certificate += accepted->peer.certificate == peer->certificate;
         workers += !has_places_kept(accepted->peer.holder.role);
     }
-    return with_certificate < table->limits.certificate_max &&
-           (has_places_kept(peer->holder.role) || workers < table->limits.workers_max);
-}
-
-static bool is_revoked_locked(const struct accepted_table *table, uint64_t certificate)
-{
-    for (uint32_t i = 0; i < table->revoked_count; i++)
-        if (table->revoked[i] == certificate)
-            return true;
-    return false;
+    if (is_revoked_locked(table, peer->certificate))
+        return CLOSING_REVOKED;
+    if (with_certificate >= table->limits.certificate_max)
+        return CLOSING_CERTIFICATE;
+    bool room = has_places_kept(peer->holder.role) || workers < table->limits.workers_max;
+    return room ? CLOSING_COUNT : CLOSING_WORKERS;
 }
 
 enum err accepted_revoke(struct accepted_table *table, const struct tls_revoked *revoked)
@@ -356,7 +365,7 @@ enum err accepted_revoke(struct accepted_table *table, const struct tls_revoked 
     for (struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
         struct accepted *accepted = RING_ITEM(link, struct accepted, all);
         if (accepted->proved && is_revoked_locked(table, accepted->peer.certificate))
-            close_locked(accepted);
+            close_locked(accepted, CLOSING_REVOKED);
     }
     thread_unlock(&table->lock);
     free(before);
@@ -369,7 +378,7 @@ void accepted_expire(struct accepted_table *table, int64_t now_s)
     for (struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
         struct accepted *accepted = RING_ITEM(link, struct accepted, all);
         if (accepted->proved && now_s > accepted->peer.ends_s)
-            close_locked(accepted);
+            close_locked(accepted, CLOSING_EXPIRED);
     }
     thread_unlock(&table->lock);
 }
@@ -379,11 +388,11 @@ void accepted_proved(struct accepted *accepted, const struct tls_peer *peer)
     struct accepted_table *table = accepted->table;
     thread_lock(&table->lock);
     end_half_open_locked(accepted);
-    bool room = has_room_locked(table, peer) && !is_revoked_locked(table, peer->certificate);
+    enum closing why = refused_locked(table, peer);
     accepted->peer = *peer;
     accepted->proved = true;
-    if (!room)
-        close_locked(accepted);
+    if (why != CLOSING_COUNT)
+        close_locked(accepted, why);
     thread_unlock(&table->lock);
     (void)take_off(accepted, LLONG_MAX); /* the handshake has been read */
     atomic_store(&accepted->framed, true);
@@ -415,7 +424,8 @@ static void judge(struct accepted *accepted)
     const struct accepted_limits *limits = &table->limits;
     long long own_max = (long long)limits->role_bytes_max[accepted->peer.holder.role];
     if (own_bytes(accepted) > own_max)
-        close_one(accepted);
+        close_one(accepted,
+                  atomic_load(&accepted->framed) ? CLOSING_UNFINISHED : CLOSING_HANDSHAKE);
     else if (atomic_load(&table->unfinished_bytes) > (long long)limits->unfinished_bytes_max)
         close_largest(table);
 }
@@ -447,7 +457,7 @@ static void begin_streams(struct accepted *accepted, uint32_t count)
         accepted->known_bytes = atomic_load(&accepted->brought_bytes);
     atomic_fetch_add(&accepted->streams, count);
     if (open_calls(accepted) > accepted->table->limits.calls_max)
-        close_locked(accepted);
+        close_locked(accepted, CLOSING_CALLS);
     thread_unlock(&accepted->table->lock);
 }
 
@@ -455,7 +465,7 @@ bool accepted_rekeyed(struct accepted *accepted, uint64_t now_ns)
 {
     bool stays = !is_too_often(&accepted->rekeys, accepted->table->limits.rekeys_max, now_ns);
     if (!stays)
-        close_one(accepted);
+        close_one(accepted, CLOSING_REKEYS);
     return stays;
 }
 
@@ -483,7 +493,7 @@ void accepted_brought(struct accepted *accepted, struct slice plain)
         count_call_bytes(accepted, brought.call_bytes);
     set_open_bytes(accepted, accepted->frames.open_bytes + meant_bytes(accepted));
     if (accepted->frames.headers_bytes_most > accepted->table->limits.headers_bytes_max)
-        close_one(accepted);
+        close_one(accepted, CLOSING_HEADERS);
     judge(accepted);
 }
 
@@ -580,8 +590,17 @@ void accepted_reset(struct accepted_call *call, uint64_t now_ns)
     struct accepted *accepted = call->accepted;
     thread_lock(&accepted->table->lock);
     if (is_too_often(&accepted->resets, accepted->table->limits.resets_max, now_ns))
-        close_locked(accepted);
+        close_locked(accepted, CLOSING_RESETS);
     thread_unlock(&accepted->table->lock);
+}
+
+bool accepted_closed_take(struct accepted_table *table, enum closing closing, uint64_t now_ns,
+                          struct closed *ret_closed)
+{
+    thread_lock(&table->lock);
+    bool due = closings_take(&table->closings, closing, now_ns, ret_closed);
+    thread_unlock(&table->lock);
+    return due;
 }
 
 struct accepted_counts accepted_count(struct accepted_table *table)

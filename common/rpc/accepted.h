@@ -27,10 +27,11 @@
  * mean: each may name an entry of the peer's table (RFC 7541 6.1).
  *
  * A connection goes by a reset through a duplicate of its file; its owner, the transport, sees the
- * end and closes its own. Any thread. */
+ * end and closes its own. Which limit closed it is kept for the log (closings.h). Any thread. */
 #ifndef ROOST_COMMON_RPC_ACCEPTED_H
 #define ROOST_COMMON_RPC_ACCEPTED_H
 
+#include "common/rpc/closings.h"
 #include "common/rpc/tls.h"
 
 #include <stddef.h>
@@ -116,5 +117,9 @@ struct accepted_counts {
     uint64_t closed; /* those of them that a limit closed */
 };
 struct accepted_counts accepted_count(struct accepted_table *table);
+
+/* What that limit has closed, as closings_take(). */
+bool accepted_closed_take(struct accepted_table *table, enum closing closing, uint64_t now_ns,
+                          struct closed *ret_closed);
 
 #endif

@@ -40,6 +40,8 @@
  * each. */
 void rpc_process_init(bool log);
 
+struct logger;
+
 struct rpc_settings {
     unsigned threads;              /* polling threads; 0: one per core */
     uint32_t keepalive_ms;         /* a silent peer is asked after this time … */
@@ -53,6 +55,9 @@ struct rpc_settings {
     uint32_t reconnect_ms_min;               /* backoff between attempts to connect, jittered */
     uint32_t reconnect_ms_max;
     uint32_t shared_ring_bytes; /* of a stream's shared memory, each way; 0: there is none */
+    /* Gets a warning when a limit of a server has closed connections. NULL: nobody does. Borrowed until
+     * the loop is freed. */
+    const struct logger *logger;
 };
 
 /* All cores; 5 s, 4 s: less than the 10 s that calls may take; 1 MiB; 256; 128; 4096; 512 MiB,

@@ -95,6 +95,14 @@ static struct accepted_call *show_call(struct accepted_fixture *world, unsigned 
     return call_at(world, address);
 }
 
+/* How many that limit has closed since it was asked last. */
+static uint64_t closed_by(struct accepted_fixture *world, enum closing closing)
+{
+    struct closed closed = {0};
+    (void)accepted_closed_take(world->table, closing, UINT64_MAX, &closed);
+    return closed.count;
+}
+
 static bool is_open(const struct accepted_fixture *world, unsigned number)
 {
     struct pollfd file = {.fd = world->files[number], .events = POLLIN};

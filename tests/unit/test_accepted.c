@@ -28,6 +28,7 @@ TEST_F(a_host_does_not_take_the_places_of_another, accepted)
     assert_true(is_open(f, other));
     assert_int_equal(accepted_count(f->table).half_open, 4);
     assert_int_equal(accepted_count(f->table).closed, 3);
+    assert_int_equal(closed_by(f, CLOSING_HALF_OPEN), 3);
 }
 
 /* Who has one address of a network of IPv6 (/64) has them all. */
@@ -61,6 +62,7 @@ TEST_F(all_places_taken_means_that_the_next_is_refused, accepted)
     for (unsigned i = 0; i < 8; i++)
         prove(f, peer_from(f, HOST), TLS_ROLE_WORKER, 10 + i);
     assert_null(f->peers[peer_from(f, HOST)]);
+    assert_int_equal(closed_by(f, CLOSING_PLACES), 1);
 }
 
 TEST_F(a_certificate_has_so_many_connections, accepted)
@@ -70,6 +72,7 @@ TEST_F(a_certificate_has_so_many_connections, accepted)
     prove(f, peer_from(f, HOST), TLS_ROLE_WORKER, 8);
     assert_true(is_open(f, 0) && is_open(f, 1) && is_open(f, 3));
     assert_false(is_open(f, 2));
+    assert_int_equal(closed_by(f, CLOSING_CERTIFICATE), 1);
 }
 
 TEST_F(servers_and_operators_get_in_where_workers_have_all_their_places, accepted, .workers_max = 3)
@@ -83,6 +86,7 @@ TEST_F(servers_and_operators_get_in_where_workers_have_all_their_places, accepte
     assert_true(is_open(f, 3) && is_open(f, 4));
     assert_false(is_open(f, 5));
     assert_false(is_open(f, 6));
+    assert_int_equal(closed_by(f, CLOSING_WORKERS), 2);
     assert_true(is_open(f, 0) && is_open(f, 1) && is_open(f, 2));
 }
 
@@ -127,6 +131,53 @@ TEST_F(a_connection_does_not_outlive_its_certificate, accepted)
     accepted_expire(f->table, 1001);
     assert_false(is_open(f, proved));
     assert_true(is_open(f, half_open));
+    assert_int_equal(closed_by(f, CLOSING_EXPIRED), 1);
+}
+
+TEST_F(a_revoked_certificate_ends_its_connections_and_is_let_in_no_more, accepted)
+{
+    static const struct tls_revoked revoked = {.count = 1, .certificates = {7}};
+    prove(f, peer_from(f, HOST), TLS_ROLE_WORKER, 7);
+    assert_int_equal(accepted_revoke(f->table, &revoked), ERR_OK);
+    prove(f, peer_from(f, HOST), TLS_ROLE_WORKER, 7);
+    assert_false(is_open(f, 0) || is_open(f, 1));
+    assert_int_equal(closed_by(f, CLOSING_REVOKED), 2);
+}
+
+/* ---- what the log says ---- */
+
+#define S 1000000000ull
+
+TEST_F(what_a_limit_closes_is_named_now_and_then, accepted)
+{
+    struct closed closed;
+    for (unsigned i = 0; i < 3; i++)
+        prove(f, peer_from(f, HOST), TLS_ROLE_WORKER, 7);
+    assert_true(accepted_closed_take(f->table, CLOSING_CERTIFICATE, S, &closed));
+    assert_int_equal(closed.count, 1);
+    assert_int_equal(closed.holder.role, TLS_ROLE_WORKER);
+    assert_string_equal(closed.address, "10.0.0.1:1002");
+    for (unsigned i = 0; i < 2; i++)
+        prove(f, peer_from(f, HOST), TLS_ROLE_OPERATOR, 7);
+    assert_false(accepted_closed_take(f->table, CLOSING_CERTIFICATE, 11 * S - 1, &closed));
+    assert_true(accepted_closed_take(f->table, CLOSING_CERTIFICATE, 11 * S, &closed));
+    assert_int_equal(closed.count, 2);
+    assert_int_equal(closed.holder.role, TLS_ROLE_OPERATOR);
+    assert_string_equal(closed.address, "10.0.0.1:1003");
+    assert_false(accepted_closed_take(f->table, CLOSING_CERTIFICATE, 99 * S, &closed));
+}
+
+TEST_F(strangers_are_named_once_a_minute, accepted)
+{
+    struct closed closed;
+    peer_from(f, HOST);
+    assert_true(accepted_shed(f->table));
+    assert_true(accepted_closed_take(f->table, CLOSING_HALF_OPEN, S, &closed));
+    assert_int_equal(closed.holder.role, TLS_ROLE_NONE);
+    peer_from(f, HOST);
+    assert_true(accepted_shed(f->table));
+    assert_false(accepted_closed_take(f->table, CLOSING_HALF_OPEN, 61 * S - 1, &closed));
+    assert_true(accepted_closed_take(f->table, CLOSING_HALF_OPEN, UINT64_MAX, &closed));
 }
 
 /* ---- addresses ---- */

@@ -111,6 +111,7 @@ TEST_F(a_handshake_has_so_many_bytes, accepted)
     accepted_received(f->peers[other], 1001);
     assert_true(is_open(f, peer));
     assert_false(is_open(f, other));
+    assert_int_equal(closed_by(f, CLOSING_HANDSHAKE), 1);
     prove(f, peer, TLS_ROLE_WORKER, 7);
     assert_int_equal(unfinished(f), 1001);
     accepted_received(f->peers[peer], 5000); /* its frames count from now on */
@@ -130,6 +131,7 @@ TEST_F(what_is_delivered_is_not_held_against_a_peer, accepted)
     assert_true(is_open(f, honest));
     bring_data(f, honest, 1, 1);
     assert_false(is_open(f, honest));
+    assert_int_equal(closed_by(f, CLOSING_UNFINISHED), 1);
     accepted_call_end(call);
 }
 
@@ -168,6 +170,7 @@ TEST_F(the_one_with_most_goes_when_all_together_have_too_much, accepted)
     assert_true(is_open(f, 1));
     bring_data(f, 0, 1, 1);
     assert_false(is_open(f, 1));
+    assert_int_equal(closed_by(f, CLOSING_MOST_UNFINISHED), 1);
     assert_true(is_open(f, 0) && is_open(f, 2));
     accepted_gone(f->peers[1]);
     f->peers[1] = NULL;
@@ -300,6 +303,7 @@ TEST_F(headers_of_one_call_have_so_many_bytes, accepted)
     put_headers(&sent, END_HEADERS, 9, 2501);
     bring(f, peer, &sent);
     assert_false(is_open(f, peer));
+    assert_int_equal(closed_by(f, CLOSING_HEADERS), 1);
 }
 
 /* Who does not acknowledge the settings is bound by none: gRPC takes lists of 16 MiB of it, of which
@@ -447,6 +451,7 @@ TEST_F(who_opens_too_many_calls_goes, accepted)
     assert_true(is_open(f, peer));
     calls[6] = call_of(f, peer, 201);
     assert_false(is_open(f, peer));
+    assert_int_equal(closed_by(f, CLOSING_CALLS), 1);
     for (unsigned i = 0; i < 7; i++)
         accepted_call_end(calls[i]);
 }
@@ -461,6 +466,7 @@ TEST_F(who_gives_up_too_many_calls_goes, accepted)
     for (unsigned i = 0; i < 4; i++)
         accepted_reset(call, NOW_NS * 100ull + i);
     assert_false(is_open(f, peer));
+    assert_int_equal(closed_by(f, CLOSING_RESETS), 1);
     accepted_call_end(call);
 }
 
@@ -509,4 +515,5 @@ TEST_F(who_renews_its_keys_too_often_goes, accepted)
     assert_true(is_open(f, peer));
     assert_false(accepted_rekeyed(f->peers[peer], NOW_NS * 100ull + 1));
     assert_false(is_open(f, peer));
+    assert_int_equal(closed_by(f, CLOSING_REKEYS), 1);
 }

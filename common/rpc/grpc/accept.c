@@ -12,6 +12,7 @@
  * so its table of functions holds two destructors and then Handle (Itanium C++ ABI 2.5), and before
  * them the class' type, whose base names the class. The name is compared before the first call. */
 #include "common/file.h"
+#include "common/log.h"
 #include "common/rpc/grpc/core.h"
 #include "common/scoped.h"
 #include "common/time.h"
@@ -31,7 +32,7 @@ enum {
     PORTS_MAX = 8,    /* addresses of one host name */
     ACCEPTS_MAX = 64, /* from one port, before the others are looked at */
     FULL_MS = 50,     /* the pause when no file is left */
-    LOOK_MS = 1000,   /* how often the list of revoked certificates is looked at */
+    LOOK_MS = 1000,   /* how often look_around() */
     /* So many connections ended or bytes were dropped, or a limit closed a connection: memory goes
      * back to the system. */
     ENDED_MIN = 64,
@@ -89,7 +90,8 @@ struct rpc_listener {
     int stopping; /* an eventfd */
     bool tls, started;
     uint32_t keepalive_timeout_ms;
-    int file_max; /* files from this number on are for others than connections */
+    const struct logger *logger; /* NULL: nobody hears what was closed */
+    int file_max;                /* files from this number on are for others than connections */
     struct handler *handler;
     struct accepted_table *table;
     struct thread thread;
@@ -197,6 +199,25 @@ static void read_revoked(struct rpc_listener *listener)
         listener->revoked.modified_ns = 0; /* no memory: once more */
 }
 
+static void say_closed(const struct rpc_listener *listener, enum closing closing,
+                       const struct closed *closed)
+{
+    char peer[TLS_NAME_BYTES_MAX + 16];
+    bool proved = closed->holder.role != TLS_ROLE_NONE;
+    snprintf(peer, sizeof peer, "%s/%s", tls_role_name(closed->holder.role), closed->holder.name);
+    log_warning(listener->logger, "connection closed", log_text("peer", proved ? peer : NULL),
+                log_text("address", closed->address), log_text("limit", closing_word(closing)),
+                log_text("why", closing_text(closing)), log_uint("closed", closed->count));
+}
+
+static void say_all_closed(const struct rpc_listener *listener, uint64_t now_ns)
+{
+    struct closed closed;
+    for (unsigned i = 0; i < CLOSING_COUNT && listener->logger != NULL; i++)
+        if (accepted_closed_take(listener->table, i, now_ns, &closed))
+            say_closed(listener, i, &closed);
+}
+
 /* After each connection, and each second without one. */
 static void look_around(struct rpc_listener *listener, bool came)
 {
@@ -205,6 +226,7 @@ static void look_around(struct rpc_listener *listener, bool came)
         listener->looked_ns = now_ns;
         read_revoked(listener);
         accepted_expire(listener->table, (int64_t)time_wall_s());
+        say_all_closed(listener, now_ns);
     }
     if (came || listener->quiet_since_ns == 0)
         listener->quiet_since_ns = now_ns;
@@ -352,6 +374,7 @@ enum err rpc_listener_new(const struct rpc_listener_config *config,
     if (listener->tls)
         memcpy(listener->revoked_path, config->identity->revoked, sizeof listener->revoked_path);
     listener->keepalive_timeout_ms = config->settings->keepalive_timeout_ms;
+    listener->logger = config->settings->logger;
     uint32_t file_max = file_limit_raise();
     file_max -= file_max / 8 + 32; /* for checkpoints, journals and what a process has open */
     listener->file_max = (int)file_max;
@@ -406,6 +429,7 @@ void rpc_listener_stop(struct rpc_listener *listener)
         check(eventfd_write(listener->stopping, 1) == 0);
         thread_join(&listener->thread);
         listener->started = false;
+        say_all_closed(listener, UINT64_MAX);
     }
     while (listener->port_count > 0)
         (void)close(listener->ports[--listener->port_count]);
