@@ -57,7 +57,8 @@ struct accepted {
     atomic_llong call_bytes;             /* and what calls brought that may still be kept */
     atomic_uint_fast64_t brought_bytes;  /* by calls, so far */
     atomic_uint_fast64_t streams, ended; /* calls that frames began; those that have ended */
-    uint64_t begun; /* those that the library has shown; the table's lock, as the next three */
+    uint64_t begun; /* shown by the library, or refused; the table's lock, as the next four */
+    uint64_t streams_before; /* `streams` at the last accepted_write_off() */
     uint64_t known_bytes; /* `brought_bytes` when it had shown all, last before the newest frames */
     struct ring calls;    /* open, in the order in which they began */
     struct recent resets;
@@ -534,10 +535,32 @@ static struct accepted_call *begin_locked(struct accepted *accepted)
         call->from_bytes = known_bytes_locked(accepted);
         ring_add(&accepted->calls, &call->open);
     }
-    accepted->begun++;
+    if (accepted->begun < atomic_load(&accepted->streams))
+        accepted->begun++;
+    else
+        atomic_fetch_sub(&accepted->ended, 1); /* it was written off, and comes all the same */
     if (call == NULL)
         end_locked(accepted);
     return call;
+}
+
+/* (2) What was there the last time, and is not shown. */
+static void write_off_locked(struct accepted *accepted)
+{
+    if (accepted->streams_before > accepted->begun) {
+        atomic_fetch_add(&accepted->ended, accepted->streams_before - accepted->begun);
+        accepted->begun = accepted->streams_before;
+        drop_ended_locked(accepted);
+    }
+    accepted->streams_before = atomic_load(&accepted->streams);
+}
+
+void accepted_write_off(struct accepted_table *table)
+{
+    thread_lock(&table->lock);
+    for (struct ring *link = table->all.behind; link != &table->all; link = link->behind)
+        write_off_locked(RING_ITEM(link, struct accepted, all));
+    thread_unlock(&table->lock);
 }
 
 enum err accepted_call_begin(struct accepted_table *table, const char *address,

@@ -20,6 +20,12 @@
  * Each role has a most of that, and all connections together; the connection that has most of it
  * goes first.
  *
+ * Calls. A connection has so many open at most: those that its frames began and that have not ended.
+ * The library says nothing of a call that it refuses by itself (another method than POST, no path).
+ * So one that it has not shown for ACCEPTED_SHOW_S is such a one, and has ended. (2) It shows a call in
+ * much less, and a peer that does not take its answers is given up before that (keepalive). Which call
+ * is shown is not known here, either: each that was begun since, and is shown, hides a refused one.
+ *
  * Headers that are whole do not count there: calls are counted. One call's have so many bytes at
  * most, since the library reads a long one again with each frame that brings more of it, and its own
  * limit on what they mean holds only once the peer has acknowledged the settings (RFC 9113 6.5.3).
@@ -80,6 +86,11 @@ enum err accepted_revoke(struct accepted_table *table, const struct tls_revoked 
 
 /* Connections whose certificate ended before `now_s` go. */
 void accepted_expire(struct accepted_table *table, int64_t now_s);
+
+/* To be called every ACCEPTED_SHOW_S seconds: calls that the library has not shown in this time count
+ * no more (2). */
+enum { ACCEPTED_SHOW_S = 10 };
+void accepted_write_off(struct accepted_table *table);
 
 /* The peer proved this certificate. */
 void accepted_proved(struct accepted *accepted, const struct tls_peer *peer);

@@ -248,6 +248,23 @@ def leaving(holder_of, count, seconds):
     return {"held_mb": sum(peer.sent for peer in peers) >> 20, "closed": closed}
 
 
+def refused(holder_of, count, seconds):
+    """No flood: so many questions in this time, one after another, that are no calls of gRPC: a health check of HTTP/2."""
+    peer, made = holder_of(streams=0), 0
+    block = b"".join(literal(name, value) for name, value in [
+        (":method", "GET"), (":scheme", "https"), (":path", "/healthz"), (":authority", "localhost")])
+    try:
+        while made < count:
+            peer.socket.sendall(frame(HEADERS, END_HEADERS | END_STREAM, peer.next_stream, block))
+            peer.next_stream += 2
+            made += 1
+            time.sleep(seconds / count)
+            peer.windows()
+    except OSError:
+        return {"made": made, "closed": 1}
+    return {"made": made, "closed": 0}
+
+
 def calls(holder_of, count, seconds):
     """So many calls at once, of a peer that does not say that it has read how many there may be."""
     peer, until, opened = holder_of(streams=0), time.monotonic() + seconds, 0
@@ -359,7 +376,7 @@ def silent(address, _, seconds):
 OF_ANYBODY = {"half_open": half_open, "silent": silent}
 OF_PEERS = {"headers": headers, "whole_headers": whole_headers, "resets": resets, "idle": idle}
 OF_HOLDERS = {"unfinished": unfinished, "ending": ending, "empty": empty, "leaving": leaving, "calls": calls,
-              "reopening": reopening, "whole": whole}
+              "reopening": reopening, "whole": whole, "refused": refused}
 
 
 def main():

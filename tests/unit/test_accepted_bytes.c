@@ -456,6 +456,49 @@ TEST_F(who_opens_too_many_calls_goes, accepted)
         accepted_call_end(calls[i]);
 }
 
+/* Another method than POST, no path, no `te: trailers`: gRPC refuses such a call and shows it nobody. */
+TEST_F(calls_that_the_library_never_shows_count_for_a_while, accepted)
+{
+    unsigned peer = worker_from(f, 7);
+    struct sent sent = {.count = 0};
+    for (uint32_t stream = 1; stream < 31; stream += 2) {
+        put(&sent, HEADERS, END_HEADERS, stream, HEADERS_BYTES);
+        put(&sent, DATA, 0, stream, 100);
+        bring(f, peer, &sent);
+        if (stream % 3 == 0) /* then there are three more */
+            accepted_write_off(f->table);
+    }
+    assert_true(is_open(f, peer));
+    for (unsigned i = 0; i < 2; i++)
+        accepted_write_off(f->table);
+    assert_int_equal(unfinished(f), 0);
+    for (uint32_t stream = 31; stream < 45; stream += 2)
+        put(&sent, HEADERS, END_HEADERS, stream, HEADERS_BYTES);
+    bring(f, peer, &sent);
+    assert_false(is_open(f, peer));
+}
+
+TEST_F(calls_that_are_open_count_for_good, accepted)
+{
+    unsigned peer = worker_from(f, 7);
+    struct accepted_call *calls[7];
+    struct sent sent = {.count = 0};
+    put(&sent, HEADERS, END_HEADERS, 1, HEADERS_BYTES);
+    bring(f, peer, &sent);
+    for (unsigned i = 0; i < 3; i++)
+        accepted_write_off(f->table);
+    calls[0] = show_call(f, peer); /* late */
+    for (uint32_t i = 1; i < 6; i++)
+        calls[i] = call_of(f, peer, 1 + 2 * i);
+    for (unsigned i = 0; i < 3; i++)
+        accepted_write_off(f->table);
+    assert_true(is_open(f, peer));
+    calls[6] = call_of(f, peer, 13);
+    assert_false(is_open(f, peer));
+    for (unsigned i = 0; i < 7; i++)
+        accepted_call_end(calls[i]);
+}
+
 TEST_F(who_gives_up_too_many_calls_goes, accepted)
 {
     unsigned peer = worker_from(f, 7);

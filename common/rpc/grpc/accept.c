@@ -47,6 +47,7 @@ enum {
 };
 
 #define LOOK_NS 1000000000ull
+#define SHOW_NS (ACCEPTED_SHOW_S * 1000000000ull)
 #define QUIET_NS 5000000000ull /* without a new connection, before memory goes back */
 
 /* ---- The library's side ---- */
@@ -97,7 +98,7 @@ struct rpc_listener {
     struct thread thread;
     char revoked_path[TLS_PATH_BYTES_MAX]; /* "": no list */
     struct tls_revoked revoked;
-    uint64_t quiet_since_ns, looked_ns;
+    uint64_t quiet_since_ns, looked_ns, wrote_off_ns;
     struct accepted_counts given; /* when memory went back last */
 };
 
@@ -227,6 +228,10 @@ static void look_around(struct rpc_listener *listener, bool came)
         read_revoked(listener);
         accepted_expire(listener->table, (int64_t)time_wall_s());
         say_all_closed(listener, now_ns);
+    }
+    if (now_ns - listener->wrote_off_ns >= SHOW_NS) {
+        listener->wrote_off_ns = now_ns;
+        accepted_write_off(listener->table);
     }
     if (came || listener->quiet_since_ns == 0)
         listener->quiet_since_ns = now_ns;
