@@ -41,7 +41,7 @@ enum {
     READ_AHEAD_BYTES = 4 << 20,     /* a message that nobody reads: 3 to 4 MiB were seen */
     RESETS_MAX = 512,
     REKEYS_MAX = 32,                    /* OpenSSL and gRPC renew none by themselves */
-    HEADER_FRAMES_BYTES_MAX = 32 << 10, /* gRPC takes half of that, once it is acknowledged */
+    HEADER_FRAMES_BYTES_MAX = 32 << 10, /* gRPC takes half of that in each frame (seen) */
     HEADER_BYTE_MEANS = 128,            /* 115 bytes of memory were seen */
     CALLS_FACTOR = 2 /* a peer that has the end of a call may begin the next before we have it */
 };

@@ -269,7 +269,8 @@ void rpc_group_end(struct rpc_group *group)
 /* A client's attempt to connect and shake hands ends well within a call's deadline of 10 s, so that
  * a call into a partition ends as unreachable instead of at its deadline. */
 enum { ATTEMPT_MS = 6000, HANDSHAKE_MS = 10000 };
-/* Of one call's headers; and what is read from a connection before others have their turn. */
+/* Of headers that end in one frame, as 1.51 counts them; and what is read from a connection before
+ * others have their turn. */
 enum { HEADERS_BYTES_MAX = 16 << 10, READ_BYTES_MAX = 512 << 10 };
 
 static void argument_add(struct rpc_arguments *arguments, const char *key, uint32_t value)
