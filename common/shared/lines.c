@@ -422,21 +422,28 @@ static void close_own(struct lines *lines)
     close_file(&lines->waker);
 }
 
-void lines_free(struct lines *lines)
+void lines_stop(struct lines *lines)
 {
     if (lines == NULL)
         return;
     check(lines->count == 0);
     thread_lock(&lines->mutex);
-    bool started = lines->started;
+    bool running = lines->started && !lines->stopping;
     lines->stopping = true;
     thread_unlock(&lines->mutex);
-    if (started) {
+    if (running) {
         wake_thread(lines);
         thread_join(&lines->thread);
     }
     while (!ring_is_empty(&lines->lenders))
         call_in(lines, RING_ITEM(lines->lenders.behind, struct lender, ring));
+}
+
+void lines_free(struct lines *lines)
+{
+    if (lines == NULL)
+        return;
+    lines_stop(lines);
     for (uint32_t i = 0; i < STRANGERS_MAX; i++)
         close_file(&lines->strangers[i].socket);
     close_own(lines);

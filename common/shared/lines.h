@@ -44,10 +44,13 @@ struct line {
 };
 
 /* ERR_NOMEM. `options`: of all lines' links. `returned` gets what a line had lent when it was closed,
- * as soon as it has come back: the lines' thread, or lines_free(). NULL: nobody lends. */
+ * as soon as it has come back: the lines' thread, or lines_stop(). NULL: nobody lends. */
 enum err lines_new(const struct shared_link_options *options, void (*returned)(void *item),
                    struct lines **ret_lines) MUST_USE;
-/* Every line was closed. Waits for the thread. NULL is fine. */
+/* Every line was closed, and line_kick() may still come of one of them. Waits for the thread. NULL is
+ * fine, as for the next. */
+void lines_stop(struct lines *lines);
+/* Stops them; nobody may kick any more. */
 void lines_free(struct lines *lines);
 /* A text that two processes share which can have a line: of one machine and network namespace. "":
  * the machine does not tell. */

@@ -280,6 +280,124 @@ TEST_F(what_was_given_back_before_an_answer_is_free_when_the_answer_comes, strea
     counted_unref(watched.payload);
 }
 
+/* ---- the loop's end ---- */
+
+enum { ON_TIME, HELD, ENDING, KICKED };
+
+/* A polling thread says that a stream is over; the line's thread knows it already, and the loop is being
+ * freed. Not the first one of them, which rpc_server_free() waits for. */
+static struct {
+    _Atomic(struct line *) line;
+    _Atomic(struct lines *) lines;
+    atomic_uint state;
+    atomic_bool freed_before;
+} late;
+
+static void wait_for_state(unsigned state)
+{
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    while (atomic_load(&late.state) < state && time_now_ns() < deadline_ns)
+        sched_yield();
+}
+
+static bool is_late(struct line *line)
+{
+    char name[16] = "";
+    (void)pthread_getname_np(pthread_self(), name, sizeof name);
+    if (line != atomic_load(&late.line) || strcmp(name, "rpc-1") != 0)
+        return false;
+    struct rpc_stream *stream = CONTAINER_OF(line, struct rpc_stream, line);
+    thread_lock(&stream->lock);
+    bool over = stream->close_due;
+    thread_unlock(&stream->lock);
+    return over;
+}
+
+void __real_line_kick(struct line *line);
+void __wrap_line_kick(struct line *line);
+void __wrap_line_kick(struct line *line)
+{
+    if (!is_late(line)) {
+        __real_line_kick(line);
+        return;
+    }
+    atomic_store(&late.state, HELD);
+    __real_line_kick(line);
+    wait_for_state(ENDING);
+    __real_line_kick(line);
+    atomic_store(&late.state, KICKED);
+}
+
+static bool is_held(const struct lines *lines)
+{
+    unsigned state = atomic_load(&late.state);
+    return lines == atomic_load(&late.lines) && (state == HELD || state == ENDING);
+}
+
+void __real_lines_stop(struct lines *lines);
+void __wrap_lines_stop(struct lines *lines);
+void __wrap_lines_stop(struct lines *lines)
+{
+    __real_lines_stop(lines);
+    if (is_held(lines))
+        atomic_store(&late.state, ENDING);
+}
+
+void __real_lines_free(struct lines *lines);
+void __wrap_lines_free(struct lines *lines);
+void __wrap_lines_free(struct lines *lines)
+{
+    if (is_held(lines)) {
+        atomic_store(&late.freed_before, true);
+        atomic_store(&late.state, ENDING);
+        wait_for_state(KICKED);
+    }
+    __real_lines_free(lines);
+}
+
+/* Its server's end has a line, and world->server_stream is that end. */
+static struct rpc_stream *stream_on(struct stream_fixture *world, struct rpc_channel *channel)
+{
+    struct rpc_stream *stream = NULL;
+    unsigned received = tally_of(&world->tally, RECEIVED);
+    rpc_stream_unref(world->server_stream);
+    world->server_stream = NULL;
+    assert_int_equal(rpc_stream_open(channel, "/test.T/Echo", &client_events, world, &stream),
+                     ERR_OK);
+    assert_int_equal(send_byte(stream, RPC_NORMAL, 0), ERR_OK);
+    tally_wait(&world->tally, RECEIVED, received + 1);
+    return stream;
+}
+
+/* A server's connections belong to its polling threads in turn. */
+TEST_F(a_kick_that_comes_late_finds_the_lines, stream)
+{
+    struct rpc_settings settings = settings_of_tests();
+    struct rpc_loop *here = loop_new(&settings), *there = loop_new(&settings);
+    struct rpc_server *server = server_new(there, NULL, f->methods, METHODS);
+    struct rpc_channel *channels[2];
+    struct rpc_stream *streams[2];
+    for (unsigned i = 0; i < 2; i++) {
+        channels[i] = channel_new(here, rpc_server_port(server), NULL);
+        streams[i] = stream_on(f, channels[i]);
+    }
+    atomic_store(&late.lines, f->server_stream->line.lines);
+    atomic_store(&late.line, &f->server_stream->line);
+    rpc_stream_unref(f->server_stream);
+    f->server_stream = NULL;
+    rpc_server_drain(server);
+    for (unsigned i = 0; i < 2; i++) {
+        rpc_stream_cancel(streams[i]);
+        rpc_stream_unref(streams[i]);
+        rpc_channel_free(channels[i]);
+    }
+    rpc_loop_free(here);
+    rpc_server_free(server);
+    rpc_loop_free(there);
+    assert_int_equal(atomic_load(&late.state), KICKED);
+    assert_false(atomic_load(&late.freed_before));
+}
+
 /* ---- who does not know the word ---- */
 
 /* With another word than the server's. */

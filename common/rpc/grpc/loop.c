@@ -170,9 +170,11 @@ void rpc_loop_free(struct rpc_loop *loop)
     if (loop == NULL)
         return;
     for (unsigned i = 0; i < loop->poller_count; i++)
-        lines_free(loop->pollers[i].lines); /* whose threads may still drop something, too */
+        lines_stop(loop->pollers[i].lines); /* whose threads may still drop something, too */
     for (unsigned i = 0; i < loop->poller_count; i++)
-        poller_stop(&loop->pollers[i]); /* their last callback may still drop something */
+        poller_stop(&loop->pollers[i]); /* their last callback may still drop something, or kick */
+    for (unsigned i = 0; i < loop->poller_count; i++)
+        lines_free(loop->pollers[i].lines);
     check(atomic_load(&loop->objects) == 0);
     grpc_shutdown_blocking();
     shared_pool_free(loop->pool);
