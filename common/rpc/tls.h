@@ -119,7 +119,7 @@ enum err tls_revoked_read(const char *path, struct tls_revoked *revoked, bool *r
 /* Adds the certificate in the file `path` to the list in `dir`, once, and copies the list to the
  * servers' folders there. It may have ended. ERR_UNTRUSTED: the CA in `dir` has not issued it, or
  * is missing; or the list has a wrong line, or is full, so that no daemon would read it, and
- * `reason` says which line. Nothing is written then. */
+ * `reason` says which line; ERR_BUSY: as below. Nothing is written then. */
 enum err tls_revoke(const char *dir, const char *path, int64_t now_s,
                     struct reason *reason) MUST_USE;
 
@@ -244,7 +244,8 @@ struct tls_certificates {
  * folders that are there get theirs anew as well, but for certificates in the list `revoked`. Every
  * file is written whole or not at all;
  * keys have mode 0600. ERR_DENIED, ERR_IO, ERR_NO_SPACE: the directory; ERR_INVALID: a name, host
- * or validity, or a CA without its key: nothing is made. */
+ * or validity, or a CA without its key: nothing is made; ERR_BUSY: another process works in the
+ * directory, for seconds by now. */
 enum err tls_make_cluster_certificates(const char *dir, const struct tls_certificates *wanted,
                                        struct reason *reason) MUST_USE;
 

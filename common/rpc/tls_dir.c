@@ -2,10 +2,17 @@
 #include "common/file.h"
 #include "common/rpc/tls.h"
 #include "common/scoped.h"
+#include "common/thread.h"
 
 #include <string.h>
 
-enum { DAY_S = 86400, CERTIFICATE_DAYS = 30, CA_DAYS = 3650 };
+enum {
+    DAY_S = 86400,
+    CERTIFICATE_DAYS = 30,
+    CA_DAYS = 3650,
+    LOCK_REST_NS = 20000000,
+    LOCK_RESTS = 250 /* 5 s: longer than a folder of many machines takes */
+};
 
 static void secret_release(struct buf *secret)
 {
@@ -49,6 +56,24 @@ static enum err pem_read(const char *path, struct buf *ret_pem, struct reason *r
     pem.bytes--;
     *ret_pem = buf_detach(&pem);
     return ERR_OK;
+}
+
+/* Who reads the list or the CA and writes it anew is alone in the directory meanwhile. */
+static enum err dir_claim(const char *dir, struct file_claim *ret_claim, struct reason *reason)
+{
+    struct tls_path path;
+    enum err err;
+    TRY(path_of(dir, "lock", "", &path, reason));
+    for (unsigned rests = 0;
+         (err = file_claim_take(path.text, false, ret_claim, reason)) == ERR_EXISTS &&
+         rests < LOCK_RESTS;
+         rests++)
+        thread_rest(LOCK_REST_NS);
+    if (err != ERR_EXISTS)
+        return err;
+    return reason_set(reason, ERR_BUSY,
+                      "%s: another roost cert works in that folder; try again when it has ended",
+                      path.text);
 }
 
 static enum err pem_write(const char *path, const struct buf *pem, unsigned mode,
@@ -249,13 +274,15 @@ enum err tls_revoke(const char *dir, const char *path, int64_t now_s, struct rea
 {
     struct tls_path list;
     struct reason why = {0};
+    scoped(file_claim_release) struct file_claim claim = {0};
     scoped(buf_release) struct buf text = {0}, certificate = {0}, line = {0};
     TRY(path_of(dir, "revoked", "", &list, reason));
+    TRY(pem_read(path, &certificate, reason));
+    TRY(issued_here(dir, buf_slice(&certificate), path, reason));
+    TRY(dir_claim(dir, &claim, reason));
     enum err err = file_read(list.text, REVOKED_BYTES_MAX, &text, reason);
     if (err != ERR_NOT_FOUND)
         TRY(err);
-    TRY(pem_read(path, &certificate, reason));
-    TRY(issued_here(dir, buf_slice(&certificate), path, reason));
     TRY(tls_revoked_line(buf_slice(&certificate), path, now_s, &line, reason));
     err = revoked_add(buf_slice(&line), list.text, &text, &why);
     if (err != ERR_OK)
@@ -508,7 +535,9 @@ enum err tls_make_cluster_certificates(const char *dir, const struct tls_certifi
 {
     TRY(wanted_check(wanted, reason));
     TRY(file_make_dirs(dir, 0755, reason));
+    scoped(file_claim_release) struct file_claim claim = {0};
     scoped(authority_release) struct authority authority = {0};
+    TRY(dir_claim(dir, &claim, reason));
     TRY(authority_open(dir, wanted, &authority, reason));
     if (wanted->role != TLS_ROLE_NONE)
         return certificate_make(dir, &authority, wanted->role, wanted, reason);

@@ -505,6 +505,52 @@ TEST_F(a_list_that_no_daemon_could_read_is_not_written, dir, .made = true)
     }
 }
 
+/* Another `roost cert` that works in the folder; it ends after so many waits of this one. */
+static struct other_maker {
+    struct file_claim claim;
+    unsigned rests, rests_max; /* 0: it does not end */
+} other;
+
+void __wrap_thread_rest(uint64_t ns);
+
+void __wrap_thread_rest(uint64_t ns)
+{
+    (void)ns;
+    if (++other.rests == other.rests_max)
+        file_claim_release(&other.claim);
+}
+
+static void other_begins(struct dir_fixture *f, unsigned rests_max)
+{
+    char path[320];
+    file_of(f, "lock", path);
+    other = (struct other_maker){.rests_max = rests_max};
+    assert_int_equal(file_claim_take(path, false, &other.claim, NULL), ERR_OK);
+}
+
+/* Else one of two revocations, or of two CAs, is lost. */
+TEST_F(one_at_a_time_works_in_the_folder, dir, .made = true)
+{
+    const struct tls_certificates later = {.now_s = NOW_S + LATER_S};
+    other_begins(f, 0);
+    assert_int_equal(revoke_file(f, "worker/worker.crt"), ERR_BUSY);
+    assert_non_null(strstr(f->reason.text, "/certs/lock: another roost cert works in that folder"));
+    assert_int_equal(tls_make_cluster_certificates(f->path, &later, &f->reason), ERR_BUSY);
+    assert_false(is_there(f, "revoked"));
+    assert_int_equal(end_of(f, "worker", TLS_ROLE_WORKER, "worker"), NOW_S + 30 * 86400);
+    file_claim_release(&other.claim);
+}
+
+TEST_F(who_comes_second_waits_for_the_first, dir, .made = true)
+{
+    other_begins(f, 3);
+    assert_int_equal(revoke_file(f, "worker/worker.crt"), ERR_OK);
+    assert_int_equal(other.rests, 3);
+    other_begins(f, 3);
+    make_later(f, NULL);
+    assert_int_equal(other.rests, 3);
+}
+
 TEST_F(a_file_that_is_no_certificate_is_named, dir, .made = true)
 {
     char path[320];
