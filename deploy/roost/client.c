@@ -118,7 +118,12 @@ static enum err call_for(struct client *client, uint32_t timeout_ms, const char 
                          struct reason *reason)
 {
     client_answer_release(answer);
-    return rpc_call(client->channel, path, buf_slice(request), timeout_ms, &answer->bytes, reason);
+    enum err err =
+        rpc_call(client->channel, path, buf_slice(request), timeout_ms, &answer->bytes, reason);
+    if (err == ERR_CANCELLED) /* a coordinator that ends cancels its calls, and is back soon */
+        return reason_set(reason, ERR_UNREACHABLE,
+                          "the coordinator ends: ask again when it is back");
+    return err;
 }
 
 static enum err call(struct client *client, const char *path, const struct buf *request,

@@ -45,7 +45,8 @@ struct client_answer {
 };
 void client_answer_release(struct client_answer *answer); /* and empty again */
 
-/* What the error of a call means: a coordinator that ends cancels its calls, and is back soon. */
+/* What the error of a call means, as the calls below return it: a coordinator that ends cancels its
+ * calls, and is back soon. */
 static inline enum err client_err(enum err err)
 {
     return err == ERR_CANCELLED ? ERR_UNREACHABLE : err;

@@ -136,7 +136,7 @@ static enum err obey_signals(const struct watch *watch, uint64_t now_ms,
         fprintf(stderr, "stopping after a checkpoint (again: at once)\n");
         *wish = (struct stop_wish){.said = true, .said_ms = now_ms};
     }
-    enum err err = client_err(client_stop_run(watch->client, "interrupted", reason));
+    enum err err = client_stop_run(watch->client, "interrupted", reason);
     wish->taken = err == ERR_OK;
     return may_be_taken_later(err) && now_ms - wish->said_ms <= SILENT_MS ? ERR_OK : err;
 }
@@ -161,7 +161,7 @@ static enum err check_run(const struct status_reply *status, uint64_t *run, stru
 static enum err ask_status(const struct watch *watch, struct client_answer *answer, uint64_t *run,
                            struct status_reply *ret_status, struct reason *reason)
 {
-    TRY(client_err(client_status(watch->client, answer, ret_status, reason)));
+    TRY(client_status(watch->client, answer, ret_status, reason));
     return check_run(ret_status, run, reason);
 }
 

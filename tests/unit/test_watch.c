@@ -258,7 +258,7 @@ TEST_F(a_run_that_the_coordinator_does_not_know_any_more_is_not_waited_for, watc
 
 TEST_F(a_coordinator_that_ends_is_asked_until_it_is_back, watch,
        .answers = {{.state = RUN_TRAINING, .run = 1},
-                   {.err = ERR_CANCELLED},
+                   {.err = ERR_UNREACHABLE},
                    {.err = ERR_UNREACHABLE},
                    {.state = RUN_ENDED, .run = 1}})
 {
