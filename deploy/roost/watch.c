@@ -13,6 +13,7 @@
 enum {
     LOOK_MS = 200,
     SILENT_MS = 30000,
+    ANOTHER_MS = 400, /* what signals a process and then its group (timeout) does so at once */
     EXIT_SIGNAL = 128 /* what shells add to the number of the signal that ended a process */
 };
 
@@ -23,7 +24,8 @@ struct watch_signals {
     struct thread_mutex mutex; /* with `said`: wakes the watch */
     struct thread_cond said;
     atomic_uint count;
-    atomic_int first; /* number of the first one; 0: none yet */
+    uint64_t counted_ns; /* when the newest was; the signals' thread alone reads it */
+    atomic_int first;    /* number of the first one; 0: none yet */
     _Atomic(const char *) ending;
 };
 
@@ -36,6 +38,10 @@ static void take_signal(void *owner, int number)
         fprintf(stderr, "%s\n", ending);
         _exit(EXIT_SIGNAL + number);
     }
+    uint64_t now_ns = time_now_ns();
+    if (atomic_load(&signals->count) > 0 && now_ns < time_after_ms(signals->counted_ns, ANOTHER_MS))
+        return; /* one stop that arrived as two */
+    signals->counted_ns = now_ns;
     atomic_compare_exchange_strong(&signals->first, &none, number);
     atomic_fetch_add(&signals->count, 1);
     thread_lock(&signals->mutex);

@@ -8,7 +8,8 @@
 #include "deploy/roost/progress.h"
 
 /* Ctrl-C, SIGTERM and SIGHUP, from their thread. While there is a sentence `ending`, the first one
- * prints it and ends the process at once; with NULL they are counted. */
+ * prints it and ends the process at once; with NULL they are counted: those that come within 400 ms
+ * of one are that one. */
 struct watch_signals;
 enum err watch_signals_start(const char *ending, struct watch_signals **ret_signals) MUST_USE;
 void watch_signals_set_ending(struct watch_signals *signals, const char *ending);

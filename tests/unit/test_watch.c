@@ -7,23 +7,42 @@
 #include "deploy/roost/watch.h"
 #include "tests/unit/fake_client.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 static const char spec[] =
     "model: {kind: gpt, layers: 2, heads: 2, width: 32, context: 16, vocabulary: 256}\n"
     "data: {kind: text, path: corpus}\n";
 
 /* ---- the cluster ---- */
 
-enum { ANSWERS_MAX = 4 };
+enum { ANSWERS_MAX = 6 };
 
 /* One a Status. */
 struct watch_answer {
     enum err err;
     enum run_state state;
     uint64_t run;
+    int signals[2]; /* that come before it; 0: none */
 };
 
 static struct watch_answer answers[ANSWERS_MAX];
 static unsigned asked; /* how often */
+static unsigned stops; /* that were asked for */
+
+/* Those of different numbers do not wait for each other. */
+static void signals_come(const int numbers[2])
+{
+    sigset_t pending;
+    for (int i = 0; i < 2; i++)
+        assert_true(numbers[i] == 0 || kill(getpid(), numbers[i]) == 0);
+    for (int i = 0; i < 2; i++)
+        while (sigpending(&pending) == 0 && numbers[i] != 0 && sigismember(&pending, numbers[i]))
+            sched_yield();
+}
 
 uint64_t __wrap_time_now_ns(void);
 
@@ -39,6 +58,7 @@ enum err client_status(struct client *client, struct client_answer *answer,
     (void)client, (void)answer;
     assert_true(asked < ANSWERS_MAX);
     const struct watch_answer *now = &answers[asked++];
+    signals_come(now->signals);
     if (now->err != ERR_OK)
         return reason_set(reason, now->err, "the coordinator ends");
     *ret_status =
@@ -98,8 +118,8 @@ uint32_t arguments_count(const char *value, const char *what, uint32_t max,
 enum err client_stop_run(struct client *client, const char *why, struct reason *reason)
 {
     (void)client, (void)why, (void)reason;
-    fail();
-    return ERR_CANCELLED;
+    stops++;
+    return ERR_OK;
 }
 
 void client_print_options(FILE *out, const struct client_options *options)
@@ -166,22 +186,39 @@ void __wrap_summary_print(const struct summary *summary, bool json)
     shown.summary = summary->sample_tokens;
 }
 
-/* The fixture: what the coordinator answers. */
+/* The fixture: what the coordinator answers, and what is said on stderr. */
 struct watch_fixture {
     struct watch_answer answers[ANSWERS_MAX];
+    int stderr_before, said;
+    char text[1024];
 };
 
 static void watch_set_up(struct watch_fixture *f)
 {
     memcpy(answers, f->answers, sizeof answers);
     memset(&shown, 0, sizeof shown);
-    asked = 0;
+    asked = stops = 0;
     failure[0] = 0;
+    signal(SIGHUP, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    f->stderr_before = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    f->said = memfd_create("stderr", MFD_CLOEXEC);
+    assert_int_equal(dup2(f->said, STDERR_FILENO), STDERR_FILENO);
 }
 
 static void watch_tear_down(struct watch_fixture *f)
 {
-    (void)f;
+    assert_int_equal(dup2(f->stderr_before, STDERR_FILENO), STDERR_FILENO);
+    close(f->stderr_before);
+    close(f->said);
+}
+
+static const char *said_of(struct watch_fixture *f)
+{
+    ssize_t bytes = pread(f->said, f->text, sizeof f->text - 1, 0);
+    assert_true(bytes >= 0);
+    f->text[bytes] = 0;
+    return f->text;
 }
 
 static int run_to_end(void)
@@ -265,4 +302,44 @@ TEST_F(a_coordinator_that_ends_is_asked_until_it_is_back, watch,
     (void)f;
     assert_int_equal(run_to_end(), EXIT_SUCCESS);
     assert_int_equal(shown.summary, 16);
+}
+
+/* As `roost up` does. */
+static enum err watch_and_stop(void)
+{
+    struct client client = {0};
+    struct client_answer answer = {0};
+    struct status_reply status;
+    struct progress progress = {0};
+    struct watch_signals *signals;
+    struct reason reason = {0};
+    assert_int_equal(watch_signals_start(NULL, &signals), ERR_OK);
+    struct watch watch = {.client = &client, .progress = &progress, .signals = signals};
+    enum err err = watch_run(&watch, &answer, &status, &reason);
+    watch_signals_free(signals);
+    return err;
+}
+
+/* `timeout` signals its child, and then the child's group. */
+TEST_F(one_stop_that_arrives_as_two_signals_is_one, watch,
+       .answers = {{.state = RUN_TRAINING, .signals = {SIGHUP, SIGINT}},
+                   {.state = RUN_TRAINING},
+                   {.state = RUN_TRAINING},
+                   {.state = RUN_STOPPED}})
+{
+    assert_int_equal(watch_and_stop(), ERR_OK);
+    assert_int_equal(stops, 1);
+    assert_string_equal(said_of(f), "stopping after a checkpoint (again: at once)\n");
+}
+
+TEST_F(a_second_ctrl_c_some_looks_later_gives_up, watch,
+       .answers = {{.state = RUN_TRAINING, .signals = {SIGINT}},
+                   {.state = RUN_TRAINING},
+                   {.state = RUN_TRAINING},
+                   {.state = RUN_TRAINING},
+                   {.state = RUN_TRAINING, .signals = {SIGINT}},
+                   {.state = RUN_TRAINING}})
+{
+    (void)f;
+    assert_int_equal(watch_and_stop(), ERR_CANCELLED);
 }
