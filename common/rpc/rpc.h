@@ -283,7 +283,7 @@ struct rpc_call_config {
 enum err rpc_call_start(struct rpc_channel *channel, const struct rpc_call_config *config,
                         struct buf *take_request) MUST_USE;
 
-/* A call that waits for its answer: for tools and tests, never on a polling thread.
+/* A call that waits for its answer: for tests, never on a polling thread.
  * Errors: the server's; ERR_UNREACHABLE, ERR_DEADLINE, ERR_UNTRUSTED. */
 enum err rpc_call(struct rpc_channel *channel, const char *path, struct slice request,
                   uint32_t timeout_ms, struct buf *ret_response, struct reason *reason) MUST_USE;

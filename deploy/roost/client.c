@@ -2,13 +2,19 @@
 
 #include "common/scoped.h"
 #include "common/settings/options.h"
+#include "common/thread.h"
 #include "common/time.h"
 #include "deploy/roost/command.h"
 #include "deploy/roost/print.h"
 
 #include <string.h>
 
-enum { CALL_MS = 15000, DATA_MS = 600000, ANSWER_BYTES_MAX = 64 << 20 };
+enum {
+    CALL_MS = 15000,
+    DATA_MS = 600000,
+    SIGNAL_MS = 100, /* between two looks at the signals */
+    ANSWER_BYTES_MAX = 64 << 20
+};
 
 /* ---- options ---- */
 
@@ -113,23 +119,110 @@ void client_answer_release(struct client_answer *answer)
     answer->arena.bytes_max = ANSWER_BYTES_MAX;
 }
 
-static enum err call_for(struct client *client, uint32_t timeout_ms, const char *path,
-                         const struct buf *request, struct client_answer *answer,
-                         struct reason *reason)
+/* A call under way. Who gave it up leaves it to the transport, which answers each call once. */
+struct question {
+    struct thread_mutex mutex; /* guards the rest */
+    struct thread_cond answered;
+    bool done, given_up;
+    enum err err;
+    struct buf bytes;
+    struct reason reason;
+};
+
+static struct question *question_new(void)
 {
-    client_answer_release(answer);
-    enum err err =
-        rpc_call(client->channel, path, buf_slice(request), timeout_ms, &answer->bytes, reason);
-    if (err == ERR_CANCELLED) /* a coordinator that ends cancels its calls, and is back soon */
-        return reason_set(reason, ERR_UNREACHABLE,
-                          "the coordinator ends: ask again when it is back");
+    struct question *question = calloc(1, sizeof *question);
+    if (question == NULL)
+        return NULL;
+    thread_mutex_init(&question->mutex);
+    thread_cond_init(&question->answered);
+    return question;
+}
+
+static void question_free(struct question *question)
+{
+    buf_release(&question->bytes);
+    thread_cond_release(&question->answered);
+    thread_mutex_release(&question->mutex);
+    free(question);
+}
+
+static void on_answer(void *owner, enum err err, struct slice bytes, const struct reason *reason)
+{
+    struct question *question = owner;
+    thread_lock(&question->mutex);
+    question->err = err == ERR_OK ? buf_append(&question->bytes, bytes.data, bytes.bytes) : err;
+    question->reason = *reason;
+    question->done = true;
+    bool given_up = question->given_up;
+    thread_wake_all(&question->answered);
+    thread_unlock(&question->mutex);
+    if (given_up)
+        question_free(question);
+}
+
+static bool is_interrupted(const struct client *client)
+{
+    return client->signals != NULL && atomic_load(client->signals) > client->signals_heard;
+}
+
+/* False: a signal came first. */
+static bool question_wait(struct question *question, const struct client *client)
+{
+    thread_lock(&question->mutex);
+    while (!question->done && !question->given_up) {
+        uint64_t look_ns = time_after_ms(time_now_ns(), SIGNAL_MS);
+        if (thread_wait_locked(&question->answered, &question->mutex, look_ns) == ERR_DEADLINE)
+            question->given_up = !question->done && is_interrupted(client);
+    }
+    bool done = question->done;
+    thread_unlock(&question->mutex);
+    return done;
+}
+
+static enum err question_result(struct question *take_question, struct buf *ret_bytes,
+                                struct reason *reason)
+{
+    enum err err = take_question->err;
+    if (err == ERR_OK)
+        *ret_bytes = buf_detach(&take_question->bytes);
+    else if (err == ERR_CANCELLED) /* a coordinator that ends cancels its calls, and is back soon */
+        err =
+            reason_set(reason, ERR_UNREACHABLE, "the coordinator ends: ask again when it is back");
+    else if (reason != NULL)
+        *reason = take_question->reason;
+    question_free(take_question);
     return err;
 }
 
-static enum err call(struct client *client, const char *path, const struct buf *request,
+static enum err call_for(struct client *client, uint32_t timeout_ms, const char *path,
+                         struct buf *take_request, struct client_answer *answer,
+                         struct reason *reason)
+{
+    client_answer_release(answer);
+    struct question *question = question_new();
+    if (question == NULL) {
+        buf_release(take_request);
+        return reason_set(reason, ERR_NOMEM, "no memory to ask the coordinator");
+    }
+    const struct rpc_call_config config = {
+        .path = path, .timeout_ms = timeout_ms, .answered = on_answer, .owner = question};
+    enum err err = rpc_call_start(client->channel, &config, take_request);
+    if (err != ERR_OK) {
+        question_free(question);
+        return reason_set(reason, err, "%s: %s", rpc_channel_address(client->channel),
+                          err_text(err));
+    }
+    if (!question_wait(question, client))
+        return reason_set(reason, ERR_UNREACHABLE,
+                          "the coordinator had not answered when a signal came");
+    return question_result(question, &answer->bytes, reason);
+}
+
+static enum err call(struct client *client, const char *path, struct buf *take_request,
                      struct client_answer *answer, struct reason *reason)
 {
-    return call_for(client, CALL_MS, path, request, answer, reason);
+    return call_for(client, CALL_MS, path, take_request, answer, reason);
 }
 
 enum err client_status(struct client *client, struct client_answer *answer,

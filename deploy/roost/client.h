@@ -7,6 +7,7 @@
 #include "proto/wire.h"
 
 #include <argp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* Where the cluster is; shared by the commands that talk to one. */
@@ -32,6 +33,10 @@ struct client {
     struct rpc_channel *channel;
     struct tls_identity identity;
     bool search_said; /* that the newest call to start a run waits for a whole checkpoint */
+    /* While more signals than `signals_heard` have come, a call is given up that is not answered at
+     * once: ERR_UNREACHABLE. Its request may be carried out all the same. NULL: no call is. */
+    const atomic_uint *signals;
+    unsigned signals_heard;
 };
 
 enum err client_open(const struct client_options *options, struct client *ret_client,

@@ -73,10 +73,11 @@ struct followed {
     bool stopped;  /* the run is, before its end */
 };
 
-/* The run is the cluster's, not the terminal's: it goes on when nobody watches. */
-static void print_detached(const struct client_options *options)
+/* The run is the cluster's, not the terminal's: it goes on when nobody watches. Of a coordinator that
+ * does not answer nobody knows. */
+static void print_detached(const struct client_options *options, bool answers)
 {
-    fputs("the run goes on. Watch it again: roost watch ", stderr);
+    fprintf(stderr, "the run %s on. Watch it again: roost watch ", answers ? "goes" : "may go");
     client_print_options(stderr, options);
     fputs("\nStop it after a checkpoint: roost stop ", stderr);
     client_print_options(stderr, options);
@@ -135,7 +136,7 @@ static enum err follow(const struct client_options *options, struct client *clie
                           .context = &early};
     TRY(watch_run(&watch, &answer, &status, reason));
     if (!watch_is_over(&status)) {
-        print_detached(options);
+        print_detached(options, status.state != RUN_NONE);
         followed->exit_code = watch_exit_code(signals);
         return ERR_OK;
     }

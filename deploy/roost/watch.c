@@ -133,6 +133,7 @@ static enum err obey_signals(const struct watch *watch, uint64_t now_ms,
     unsigned said = watch_signals_count(watch->signals);
     if (said > 1)
         return reason_set(reason, ERR_CANCELLED, "interrupted twice");
+    watch->client->signals_heard = said;
     if (wish->said && status != NULL && status->stops)
         wish->taken = true;
     if (said == 0 || wish->taken || (wish->said && status == NULL))
@@ -163,12 +164,16 @@ static enum err check_run(const struct status_reply *status, uint64_t *run, stru
                       *run, status->run);
 }
 
-/* Another run's status is no answer. */
+/* Another run's status is no answer. Without one *ret_status is {0}. */
 static enum err ask_status(const struct watch *watch, struct client_answer *answer, uint64_t *run,
                            struct status_reply *ret_status, struct reason *reason)
 {
-    TRY(client_status(watch->client, answer, ret_status, reason));
-    return check_run(ret_status, run, reason);
+    enum err err = client_status(watch->client, answer, ret_status, reason);
+    if (err == ERR_OK)
+        err = check_run(ret_status, run, reason);
+    if (err != ERR_OK)
+        *ret_status = (struct status_reply){0};
+    return err;
 }
 
 /* A coordinator of an older version says that there is no run until it can go on with it. */
@@ -177,8 +182,8 @@ static bool may_be_seen_later(enum err err)
     return err == ERR_NO_RUN || err_reaction(err) == REACT_RETRY;
 }
 
-enum err watch_run(const struct watch *watch, struct client_answer *answer,
-                   struct status_reply *ret_status, struct reason *reason)
+static enum err look_to_the_end(const struct watch *watch, struct client_answer *answer,
+                                struct status_reply *ret_status, struct reason *reason)
 {
     struct stop_wish wish = {0};
     uint64_t run = watch->run;
@@ -186,6 +191,7 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
     for (;;) {
         uint64_t now_ms = time_now_ns() / 1000000;
         enum err err = ask_status(watch, answer, &run, ret_status, reason);
+        bool leaves = watch->detaches && watch_signals_count(watch->signals) > 0;
         if (err == ERR_OK) {
             answered_ms = now_ms;
             if (watch->see != NULL)
@@ -193,19 +199,29 @@ enum err watch_run(const struct watch *watch, struct client_answer *answer,
             progress_show(watch->progress, now_ms, ret_status);
             if (watch_is_over(ret_status))
                 break;
-        } else if (!may_be_seen_later(err) || now_ms - answered_ms > SILENT_MS) {
+        } else if (!may_be_seen_later(err) || (!leaves && now_ms - answered_ms > SILENT_MS)) {
             progress_clear(watch->progress);
             return err == ERR_NO_RUN ? ERR_NOT_FOUND : err;
         }
         if (watch->look != NULL)
             TRY(watch->look(watch->context, now_ms, reason));
-        if (watch->detaches && watch_signals_count(watch->signals) > 0)
+        if (leaves)
             break;
-        TRY(obey_signals(watch, now_ms, err == ERR_OK ? ret_status : NULL, &wish, reason));
+        if (!watch->detaches)
+            TRY(obey_signals(watch, now_ms, err == ERR_OK ? ret_status : NULL, &wish, reason));
         pause_for_look(watch->signals);
     }
     progress_clear(watch->progress);
     return ERR_OK;
+}
+
+enum err watch_run(const struct watch *watch, struct client_answer *answer,
+                   struct status_reply *ret_status, struct reason *reason)
+{
+    watch->client->signals = &watch->signals->count;
+    enum err err = look_to_the_end(watch, answer, ret_status, reason);
+    watch->client->signals = NULL;
+    return err;
 }
 
 /* ---- the summary ---- */

@@ -35,7 +35,8 @@ struct watch {
 };
 
 /* Until the run is ended, stopped or failed, or until a watch that detaches is interrupted: ERR_OK
- * and the last status (its texts live in `answer`). Else the first Ctrl-C stops the run after a
+ * and the last status (its texts live in `answer`), or {0} if the coordinator did not answer then. A
+ * signal is heard at once, whether or not it answers. Else the first Ctrl-C stops the run after a
  * checkpoint, as soon as a coordinator takes that, and the second gives up (ERR_CANCELLED).
  * ERR_UNREACHABLE: no answer for half a minute. ERR_NOT_FOUND: the cluster has another run by now, or
  * none for half a minute, so that nobody here knows how this one ended. */

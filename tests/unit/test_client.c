@@ -1,4 +1,4 @@
-/* The operator's connection: what the errors of its calls mean. */
+/* The operator's connection: what the errors of its calls mean, and calls that are given up. */
 #include "deploy/roost/client.h"
 #include "deploy/roost/command.h"
 #include "tests/unit/rpc_fixture.h"
@@ -15,14 +15,22 @@ struct client_fixture {
     struct client_answer answer;
     struct reason reason;
     struct tally tally;
+    atomic_uint signals;
+    bool hangs; /* a signal comes, and no answer */
+    struct rpc_request *unanswered;
 };
 
 static void end(void *owner, struct rpc_request *request, struct slice bytes)
 {
     struct client_fixture *f = owner;
     (void)bytes;
+    if (f->hangs) {
+        f->unanswered = request;
+        atomic_store(&f->signals, 1);
+    }
     tally_add(&f->tally, ASKED);
-    rpc_fail(request, ERR_CANCELLED, "the coordinator ends");
+    if (!f->hangs)
+        rpc_fail(request, ERR_CANCELLED, "the coordinator ends");
 }
 
 static void client_set_up(struct client_fixture *f)
@@ -83,4 +91,17 @@ TEST_F(a_coordinator_that_ends_is_one_that_does_not_answer, client)
     assert_asked_again(f, client_drain(&f->client, &drain, &f->answer, &drained, &f->reason));
     assert_asked_again(f, client_checkpoint(&f->client, &newest, &f->reason));
     assert_int_equal(tally_of(&f->tally, ASKED), 6);
+}
+
+TEST_F(a_signal_gives_up_a_call_that_is_not_answered, client, .hangs = true)
+{
+    struct status_reply status;
+    f->client.signals = &f->signals;
+    assert_int_equal(client_status(&f->client, &f->answer, &status, &f->reason), ERR_UNREACHABLE);
+    assert_string_equal(f->reason.text, "the coordinator had not answered when a signal came");
+    tally_wait(&f->tally, ASKED, 1);
+    f->hangs = false;
+    rpc_fail(f->unanswered, ERR_NO_RUN, NULL); /* nobody waits for it */
+    f->client.signals_heard = 1;
+    assert_asked_again(f, client_stop_run(&f->client, "", &f->reason));
 }

@@ -124,8 +124,8 @@ enum err client_stop_run(struct client *client, const char *why, struct reason *
 
 void client_print_options(FILE *out, const struct client_options *options)
 {
-    (void)out, (void)options;
-    fail();
+    (void)options;
+    fputs("--cluster there", out);
 }
 
 int client_fail(const struct client_options *options, enum err err, const struct reason *reason)
@@ -342,4 +342,30 @@ TEST_F(a_second_ctrl_c_some_looks_later_gives_up, watch,
 {
     (void)f;
     assert_int_equal(watch_and_stop(), ERR_CANCELLED);
+}
+
+static void assert_detached(struct watch_fixture *f, const char *how)
+{
+    char wanted[256];
+    snprintf(wanted, sizeof wanted,
+             "the run %s on. Watch it again: roost watch --cluster there\n"
+             "Stop it after a checkpoint: roost stop --cluster there\n",
+             how);
+    assert_string_equal(said_of(f), wanted);
+    assert_int_equal(stops, 0);
+    assert_int_equal(shown.summary, 0);
+}
+
+TEST_F(who_no_longer_watches_is_told_that_the_run_goes_on, watch,
+       .answers = {{.state = RUN_TRAINING, .signals = {SIGINT}}, {.state = RUN_TRAINING}})
+{
+    assert_int_equal(run_to_end(), 128 + SIGINT);
+    assert_detached(f, "goes");
+}
+
+TEST_F(of_a_coordinator_that_has_not_answered_nothing_is_known, watch,
+       .answers = {{.err = ERR_UNREACHABLE, .signals = {SIGHUP}}, {.err = ERR_UNREACHABLE}})
+{
+    assert_int_equal(run_to_end(), 128 + SIGHUP);
+    assert_detached(f, "may go");
 }
