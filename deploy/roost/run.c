@@ -74,10 +74,10 @@ struct followed {
 };
 
 /* The run is the cluster's, not the terminal's: it goes on when nobody watches. Of a coordinator that
- * does not answer nobody knows. */
-static void print_detached(const struct client_options *options, bool answers)
+ * does not answer nobody is sure. */
+static void print_detached(const struct client_options *options, bool sure)
 {
-    fprintf(stderr, "the run %s on. Watch it again: roost watch ", answers ? "goes" : "may go");
+    fprintf(stderr, "the run %s on. Watch it again: roost watch ", sure ? "goes" : "may go");
     client_print_options(stderr, options);
     fputs("\nStop it after a checkpoint: roost stop ", stderr);
     client_print_options(stderr, options);
@@ -134,7 +134,10 @@ static enum err follow(const struct client_options *options, struct client *clie
                           .detaches = true,
                           .see = describe_late,
                           .context = &early};
-    TRY(watch_run(&watch, &answer, &status, reason));
+    enum err err = watch_run(&watch, &answer, &status, reason);
+    if (err != ERR_OK && err != ERR_NOT_FOUND) /* then the run is over */
+        print_detached(options, err == ERR_UNTRUSTED);
+    TRY(err);
     if (!watch_is_over(&status)) {
         print_detached(options, status.state != RUN_NONE);
         followed->exit_code = watch_exit_code(signals);

@@ -239,8 +239,9 @@ TEST_F(a_language_model_whose_data_are_read_first_is_shown_in_tokens, watch,
 }
 
 /* Whoever started run 1 must not take it for done. */
-static void assert_end_not_seen(int exit_code)
+static void assert_end_not_seen(struct watch_fixture *f, int exit_code)
 {
+    assert_string_equal(said_of(f), "");
     assert_int_equal(exit_code, EXIT_FAILURE);
     assert_string_equal(failure, "run 1 is over, and its end was not seen here; the cluster has "
                                  "run 2");
@@ -251,8 +252,7 @@ static void assert_end_not_seen(int exit_code)
 TEST_F(another_runs_end_is_not_that_of_the_run_that_was_started, watch,
        .answers = {{.state = RUN_ENDED, .run = 2}})
 {
-    (void)f;
-    assert_end_not_seen(run_to_end());
+    assert_end_not_seen(f, run_to_end());
 }
 
 TEST_F(another_runs_end_is_not_that_of_the_run_that_is_watched, watch,
@@ -260,8 +260,7 @@ TEST_F(another_runs_end_is_not_that_of_the_run_that_is_watched, watch,
                    {.state = RUN_TRAINING, .run = 1},
                    {.state = RUN_ENDED, .run = 2}})
 {
-    (void)f;
-    assert_end_not_seen(command_watch(0, NULL));
+    assert_end_not_seen(f, command_watch(0, NULL));
 }
 
 /* It does not say a number before it has read its store. */
@@ -368,4 +367,12 @@ TEST_F(of_a_coordinator_that_has_not_answered_nothing_is_known, watch,
 {
     assert_int_equal(run_to_end(), 128 + SIGHUP);
     assert_detached(f, "may go");
+}
+
+/* An operator's certificate lasts 30 days, a run perhaps longer. */
+TEST_F(a_watch_whose_certificate_ends_says_that_the_run_goes_on, watch,
+       .answers = {{.state = RUN_TRAINING}, {.err = ERR_UNTRUSTED}})
+{
+    assert_int_equal(run_to_end(), EXIT_CONFIG);
+    assert_detached(f, "goes");
 }
