@@ -365,6 +365,22 @@ bool file_log_in_place(const struct file_log *log)
            ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
 }
 
+void file_standard_open(void)
+{
+    static const int flags[] = {
+        [STDIN_FILENO] = O_RDONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_WRONLY};
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        /* What is inherited is open and has no FD_CLOEXEC; gRPC opens an eventfd before main. */
+        if (fcntl(fd, F_GETFD) == 0)
+            continue;
+        int opened = open("/dev/null", flags[fd]);
+        if (opened >= 0 && opened != fd) {
+            dup2(opened, fd);
+            close(opened);
+        }
+    }
+}
+
 enum err file_claim_take(const char *path, bool shared, struct file_claim *ret_claim,
                          struct reason *reason)
 {

@@ -57,6 +57,7 @@ int main(int argc, char **argv)
     struct server_settings settings;
     struct reason reason = {0};
     bool check_only = false;
+    file_standard_open();
     file_faults_explain();
     enum err err = options_parse(&options, argc, argv, &settings, &check_only, &reason);
     if (err == ERR_OK)

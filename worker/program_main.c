@@ -235,6 +235,7 @@ int main(int argc, char **argv)
         NULL};
     struct arguments arguments = {.plan.schedule = SCHEDULE_1F1B};
     struct reason reason = {.text = ""};
+    file_standard_open();
     argp_err_exit_status = EXIT_USAGE;
     flags_parse(&argp, argc, argv, &arguments);
     if (arguments.plan.spec_path == NULL) {

@@ -73,6 +73,7 @@ static int unknown(const char *name)
 
 int main(int argc, char **argv)
 {
+    file_standard_open();
     if (argc < 2) {
         print_usage(stderr);
         return EXIT_USAGE;
