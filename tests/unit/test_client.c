@@ -24,13 +24,14 @@ static void end(void *owner, struct rpc_request *request, struct slice bytes)
 {
     struct client_fixture *f = owner;
     (void)bytes;
-    if (f->hangs) {
-        f->unanswered = request;
-        atomic_store(&f->signals, 1);
-    }
-    tally_add(&f->tally, ASKED);
-    if (!f->hangs)
+    if (!f->hangs) {
+        tally_add(&f->tally, ASKED);
         rpc_fail(request, ERR_CANCELLED, "the coordinator ends");
+        return;
+    }
+    f->unanswered = request;
+    atomic_store(&f->signals, 1);
+    tally_add(&f->tally, ASKED);
 }
 
 static void client_set_up(struct client_fixture *f)
