@@ -217,6 +217,12 @@ const char *options_environment(const char *name, const char *otherwise)
     return value != NULL ? value : otherwise;
 }
 
+void options_forget_environment(const char *const *names)
+{
+    for (; *names != NULL; names++)
+        unsetenv(*names);
+}
+
 /* Errors that a new start does not mend: somebody has to change a setting or a machine. */
 static bool is_configuration(enum err err)
 {

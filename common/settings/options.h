@@ -30,6 +30,9 @@ void options_warn_of_slips(const char *program, const struct config_table *table
 
 /* The environment variable `name`; `otherwise` when it is not set. */
 const char *options_environment(const char *name, const char *otherwise);
+/* Programs that are started from now on do not get these variables; `names` ends with NULL. Before
+ * there are threads. */
+void options_forget_environment(const char *const *names);
 
 /* A server's or worker's name stands in log lines of others: ERR_INVALID unless utf8_is_word(). */
 enum err options_check_name(const char *name, struct reason *reason) MUST_USE;

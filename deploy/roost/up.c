@@ -5,8 +5,8 @@
  *   certs/ servers/N/ logs/ traces/        this command's and the daemons' own
  *   run.yaml steps.jsonl steps/ events/ checkpoints/    the run's, written by the daemons
  *
- * Servers and workers that end by themselves are started again, as systemd would. With --churn or
- * --trace they are also killed and started on purpose (churn.h). */
+ * Servers and workers that end while the run goes on are started again, also those that somebody told
+ * to go. With --churn or --trace they are also killed and started on purpose (churn.h). */
 #include "common/file.h"
 #include "common/files/run_directory.h"
 #include "common/files/step_log.h"
@@ -181,6 +181,15 @@ static enum err make_certificates(const struct up *up, struct reason *reason)
 
 /* ---- processes ---- */
 
+/* What is decided here, of settings that not every process is started with a flag for. Whoever calls
+ * `roost up` may have the settings of a machine's own daemons in the environment. */
+static const char *const forgotten[] = {
+    CONFIG_ENVIRONMENT_PREFIX "ADDRESS",     CONFIG_ENVIRONMENT_PREFIX "ADVERTISE",
+    CONFIG_ENVIRONMENT_PREFIX "COORDINATOR", CONFIG_ENVIRONMENT_PREFIX "DATA",
+    CONFIG_ENVIRONMENT_PREFIX "INSECURE",    CONFIG_ENVIRONMENT_PREFIX "NO_CHUNKS",
+    CONFIG_ENVIRONMENT_PREFIX "REVOKED",     CONFIG_ENVIRONMENT_PREFIX "SAMPLE",
+    CONFIG_ENVIRONMENT_PREFIX "TRACE_OUT",   NULL};
+
 /* A free port below those that the kernel gives to outgoing connections (ip_local_port_range: 32768
  * and up unless changed). One of those may be somebody's own end by the time that the daemon
  * listens, at its start or after a kill. */
@@ -282,12 +291,14 @@ static enum err start_worker(struct up *up, uint32_t number, struct reason *reas
                          devices,
                          "--memory",
                          memory,
+                         "--notice", /* who would go on, when the machine goes? */
+                         "none",
                          NULL,
                          NULL,
                          NULL,
                          NULL,
                          NULL};
-    size_t count = 10;
+    size_t count = 12;
     const struct spec_mesh *mesh = &up->launch.spec.mesh;
     if (spec_mesh_is_shared(mesh) || mesh->program[0] != 0) { /* else nobody asks it */
         own[count++] = "--address";
@@ -377,8 +388,8 @@ static bool is_spared(const struct up *up, const struct child *child)
  * other is started again. */
 static enum err on_child_end(struct up *up, struct child *child, struct reason *reason)
 {
-    if (child->exit_code == EXIT_SUCCESS) { /* a worker that saw the run's end */
-        child->restart = false;
+    if (child->exit_code == EXIT_SUCCESS) { /* a worker that saw the run's end, or one that left */
+        child->starts = 0;
         return ERR_OK;
     }
     progress_clear(&up->progress);
@@ -397,6 +408,19 @@ static enum err on_child_end(struct up *up, struct child *child, struct reason *
     }
     fprintf(stderr, "%s ended with code %d and is started again\n", child->name, child->exit_code);
     return ERR_OK;
+}
+
+/* The run is not over, so they did not see its end: somebody sent them away. */
+static void say_who_comes_back(struct up *up, uint64_t look_ms)
+{
+    for (uint32_t i = 0; i < up->children.count; i++) {
+        const struct child *child = &up->children.list[i];
+        bool comes = child->pid == 0 && child->restart && look_ms >= child->restart_at_ms;
+        if (!comes || child->exit_code != EXIT_SUCCESS)
+            continue;
+        progress_clear(&up->progress);
+        fprintf(stderr, "%s has left and is started again\n", child->name);
+    }
 }
 
 /* In the last week of the certificates, once a day until it is done: a run may last longer. Every
@@ -423,6 +447,7 @@ static enum err look_at_children(void *context, uint64_t look_ms, struct reason 
 {
     struct up *up = context;
     struct child *ended;
+    say_who_comes_back(up, look_ms);
     while ((ended = children_poll(&up->children, look_ms)) != NULL)
         TRY(on_child_end(up, ended, reason));
     renew_certificates(up);
@@ -735,6 +760,7 @@ static enum err up_run(const struct up_options *options, int *ret_stopped, struc
     if (up == NULL)
         return ERR_NOMEM;
     up->options = options;
+    options_forget_environment(forgotten);
     children_init(&up->children);
     enum err err = watch_signals_start("interrupted before the run was started", &signals);
     if (err != ERR_OK) {
