@@ -1,5 +1,6 @@
 #include "deploy/roost/children.h"
 
+#include "common/file.h"
 #include "common/thread.h"
 #include "common/time.h"
 
@@ -44,7 +45,24 @@ enum err children_program(const char *name, char *ret_path, size_t ret_bytes, st
 
 /* ---- one child ---- */
 
-__attribute__((noreturn)) static void become(const struct child *child, pid_t parent)
+/* Somebody may have removed its folder. Without a log the child works all the same. */
+static int open_log(struct child *child)
+{
+    char folder[sizeof child->log_path];
+    struct reason *why = &child->unlogged;
+    snprintf(folder, sizeof folder, "%s", child->log_path);
+    *strrchr(folder, '/') = 0;
+    *why = (struct reason){{0}};
+    if (file_make_dirs(folder, 0755, why) != ERR_OK)
+        return open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int log = open(child->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (log >= 0)
+        return log;
+    ignore(reason_set(why, ERR_IO, "cannot open %s: %s", child->log_path, strerror(errno)));
+    return open("/dev/null", O_WRONLY | O_CLOEXEC);
+}
+
+__attribute__((noreturn)) static void become(const struct child *child, int log, pid_t parent)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -53,7 +71,6 @@ __attribute__((noreturn)) static void become(const struct child *child, pid_t pa
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(EXIT_NO_PROGRAM);
-    int log = open(child->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (log < 0 || null < 0)
         _exit(EXIT_NO_PROGRAM);
@@ -69,11 +86,16 @@ enum err child_start(struct child *child, struct reason *reason)
     pid_t parent = getpid();
     if (child->pid != 0)
         return ERR_OK;
+    int log = open_log(child);
     pid_t pid = fork();
-    if (pid < 0)
-        return reason_set(reason, ERR_IO, "%s cannot be started: %s", child->name, strerror(errno));
     if (pid == 0)
-        become(child, parent);
+        become(child, log, parent);
+    int failed = errno;
+    if (log >= 0)
+        close(log);
+    if (pid < 0)
+        return reason_set(reason, ERR_IO, "%s cannot be started: %s", child->name,
+                          strerror(failed));
     child->pid = pid;
     child->restart = true;
     child->starts++;

@@ -13,7 +13,8 @@ enum { CHILDREN_MAX = 1024 + 64, CHILD_ARGUMENTS_MAX = 24 };
 
 struct child {
     char name[32];      /* "server-0", "worker-2" */
-    char log_path[512]; /* stdout and stderr, appended */
+    char log_path[512]; /* stdout and stderr, appended; its folder is made where there is none */
+    struct reason unlogged; /* why the newest start writes none; "": it does */
     char *arguments[CHILD_ARGUMENTS_MAX + 1];
     pid_t pid;       /* 0: not running */
     int exit_code;   /* of the last end; 128 + signal when killed */

@@ -87,6 +87,7 @@ struct up {
     int64_t renewed_s;         /* when new ones were tried; 0: not yet */
     uint32_t begun;            /* workers: the lowest of so many have been started */
     uint64_t joined;           /* workers, by the newest status; who comes again counts again */
+    bool unlogged;             /* that a process has no log is said */
     struct effort effort;
 };
 
@@ -423,6 +424,19 @@ static void say_who_comes_back(struct up *up, uint64_t look_ms)
     }
 }
 
+/* Once: the others would lack theirs for the same reason. */
+static void say_who_has_no_log(struct up *up)
+{
+    for (uint32_t i = 0; i < up->children.count && !up->unlogged; i++) {
+        const struct child *child = &up->children.list[i];
+        if (child->unlogged.text[0] == 0)
+            continue;
+        up->unlogged = true;
+        progress_clear(&up->progress);
+        fprintf(stderr, "%s has no log: %s\n", child->name, child->unlogged.text);
+    }
+}
+
 /* In the last week of the certificates, once a day until it is done: a run may last longer. Every
  * process looks for newer ones, and its next connection takes them. */
 static void renew_certificates(struct up *up)
@@ -450,6 +464,7 @@ static enum err look_at_children(void *context, uint64_t look_ms, struct reason 
     say_who_comes_back(up, look_ms);
     while ((ended = children_poll(&up->children, look_ms)) != NULL)
         TRY(on_child_end(up, ended, reason));
+    say_who_has_no_log(up);
     renew_certificates(up);
     if (up->begun_ms != 0)
         TRY(start_workers(up, reason));
