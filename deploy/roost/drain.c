@@ -13,6 +13,7 @@ enum {
     ASK_MS = 100,
     SAY_MS = 5000,
     SILENT_MS = 60000, /* a coordinator that starts again answers before, and knows its servers */
+    GONE_MS = 5000,    /* a server that lives looks for its coordinator twice a second */
 };
 
 /* Whether a coordinator that was told of the drain may have been started again since: it does not
@@ -35,12 +36,21 @@ static void say(const struct drain_request *request, const struct drain_reply *r
                 plural(reply->chunks_left), reply->waits_for[0] != 0 ? "; " : "", reply->waits_for);
 }
 
+/* Whether that coordinator's run goes on, though it has not met the server. */
+static bool trains(struct client *client)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status;
+    return client_status(client, &answer, &status, NULL) == ERR_OK && status.state == RUN_TRAINING;
+}
+
 /* Asks until nothing is needed of the server any more; says now and then what it waits for. The
- * coordinator does not keep that it was asked: one that starts again learns it here. */
+ * coordinator does not keep that it was asked: one that starts again learns it here. A server that ends just before
+ * its coordinator does is never met by the next one. */
 static enum err drain(struct client *client, const struct drain_request *request,
                       struct reason *reason)
 {
-    uint64_t said_ms = time_now_ns() / 1000000, answered_ms = 0;
+    uint64_t said_ms = time_now_ns() / 1000000, answered_ms = 0, gone_ms = 0;
     for (;;) {
         scoped(client_answer_release) struct client_answer answer = {0};
         struct drain_reply reply = {0};
@@ -52,6 +62,12 @@ static enum err drain(struct client *client, const struct drain_request *request
             answered_ms = now_ms;
         else if (answered_ms == 0 || !may_be_new(err) || now_ms - answered_ms > SILENT_MS)
             return err;
+        if (err != ERR_NOT_FOUND || !trains(client))
+            gone_ms = 0;
+        else if (gone_ms == 0)
+            gone_ms = now_ms;
+        else if (now_ms - gone_ms >= GONE_MS)
+            return ERR_OK;
         if (now_ms - said_ms >= SAY_MS) {
             said_ms = now_ms;
             say(request, &reply, err != ERR_OK ? reason_text(err, reason) : NULL);
