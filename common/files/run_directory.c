@@ -76,14 +76,20 @@ enum err run_directory_newest(const struct run_directories *all,
     return ERR_OK;
 }
 
-bool run_directory_is_running(const char *directory)
+/* Coordinators share the claim, and roost checkpoint has it alone. */
+static bool can_claim(const char *path, bool shared)
+{
+    struct file_claim claim = {0};
+    enum err err = file_claim_take(path, shared, &claim, NULL);
+    file_claim_release(&claim);
+    return err != ERR_EXISTS;
+}
+
+enum run_directory_use run_directory_use(const char *directory)
 {
     char path[RUN_DIRECTORY_BYTES + 16];
-    struct file_claim claim = {0};
     snprintf(path, sizeof path, "%s/lock", directory);
-    if (access(path, F_OK) != 0)
-        return false;
-    enum err err = file_claim_take(path, false, &claim, NULL);
-    file_claim_release(&claim);
-    return err == ERR_EXISTS;
+    if (access(path, F_OK) != 0 || can_claim(path, false))
+        return RUN_DIRECTORY_UNUSED;
+    return can_claim(path, true) ? RUN_DIRECTORY_RUNS : RUN_DIRECTORY_EDITED;
 }

@@ -36,7 +36,13 @@ enum err run_directory_unused(const struct run_directories *all,
 enum err run_directory_newest(const struct run_directories *all,
                               struct run_directory *ret_directory, struct reason *reason) MUST_USE;
 
-/* Whether a coordinator goes on with its run at the moment. Makes nothing. */
-bool run_directory_is_running(const char *directory);
+enum run_directory_use {
+    RUN_DIRECTORY_UNUSED,
+    RUN_DIRECTORY_RUNS,  /* a coordinator goes on with its run */
+    RUN_DIRECTORY_EDITED /* roost checkpoint restores or prunes in it */
+};
+
+/* At the moment. Makes nothing. */
+enum run_directory_use run_directory_use(const char *directory);
 
 #endif

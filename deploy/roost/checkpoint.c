@@ -2,6 +2,7 @@
  * run's directory. */
 #include "common/files/checkpoint.h"
 
+#include "common/files/run_directory.h"
 #include "common/settings/options.h"
 #include "common/settings/spec.h"
 #include "common/slip.h"
@@ -49,7 +50,7 @@ static enum err open_folder(const char *directory, struct folder *folder, struct
     return config_path_error(checkpoint_list(folder->path, &folder->names, reason));
 }
 
-/* ERR_BUSY: the run goes on. */
+/* ERR_BUSY: the run goes on, or somebody else has opened it so. */
 static enum err open_alone(const char *directory, struct folder *folder, struct reason *reason)
 {
     char path[PATH_BYTES];
@@ -58,6 +59,8 @@ static enum err open_alone(const char *directory, struct folder *folder, struct 
     TRY(open_folder(directory, folder, reason)); /* before a file is made in what may be no run's */
     checkpoint_names_release(&folder->names);
     enum err err = file_claim_take(path, false, &folder->claim, reason);
+    if (err == ERR_EXISTS && run_directory_use(directory) == RUN_DIRECTORY_EDITED)
+        return reason_set(reason, ERR_BUSY, "%s: another roost checkpoint works in it", directory);
     if (err == ERR_EXISTS)
         return reason_set(reason, ERR_BUSY,
                           "%s: the run goes on: stop it first, or its coordinator", directory);

@@ -157,7 +157,10 @@ static enum err make_trace_folder(const struct up *up, struct reason *reason)
     char path[512];
     if (up->options->trace_out == NULL)
         return ERR_OK;
-    TRY(try_trace_out(up->options->trace_out, reason));
+    enum err err = try_trace_out(up->options->trace_out, reason); /* it may lie in the directory */
+    if (err != ERR_OK)
+        up_directory_unmake(&up->directory);
+    TRY(err);
     TRY(trace_folder(up, path, sizeof path, reason));
     TRY(file_make_dirs(path, 0755, reason));
     return traces_clear(path, reason);

@@ -111,13 +111,13 @@ static enum err choose_directory(const struct up_directory_wish *wish,
 }
 
 /* Daemons that were killed a moment ago may not have ended yet. */
-static bool is_running(const char *directory)
+static enum run_directory_use use_of(const char *directory)
 {
     uint64_t deadline = time_after_ms(time_now_ns(), ENDING_MS);
-    bool running;
-    while ((running = run_directory_is_running(directory)) && time_now_ns() < deadline)
+    enum run_directory_use use;
+    while ((use = run_directory_use(directory)) != RUN_DIRECTORY_UNUSED && time_now_ns() < deadline)
         usleep(20000);
-    return running;
+    return use;
 }
 
 enum err up_directory_join(const struct up_directory *directory, const char *name, char *ret_path,
@@ -135,6 +135,14 @@ static enum err say_running(const char *directory, struct reason *reason)
                       "the run of %s is running already: stop it first, or name another "
                       "directory with --dir",
                       directory);
+}
+
+static enum err look_for_users(const char *directory, struct reason *reason)
+{
+    enum run_directory_use use = use_of(directory);
+    if (use == RUN_DIRECTORY_EDITED)
+        return reason_set(reason, ERR_BUSY, "%s: roost checkpoint works in it", directory);
+    return use == RUN_DIRECTORY_RUNS ? say_running(directory, reason) : ERR_OK;
 }
 
 /* Until this command ends, however it ends. A command that was killed a moment ago may not have
@@ -180,16 +188,17 @@ static enum err look_for_others(const struct up_directory *directory, const char
     return ERR_OK;
 }
 
+static const char *const parts[] = {"certs", "logs", "servers"};
+
 enum err up_directory_open(const struct up_directory_wish *wish, struct up_directory *ret_directory,
                            struct reason *reason)
 {
-    static const char *const parts[] = {"certs", "logs", "servers"};
     struct run_directory directory;
     const char *chosen = directory.path;
     char path[512];
     TRY(choose_directory(wish, &directory, reason));
-    if (is_running(chosen))
-        return say_running(chosen, reason);
+    ret_directory->is_new = wish->named == NULL && !wish->resume;
+    TRY(look_for_users(chosen, reason));
     TRY(up_directory_making_error(file_make_dirs(chosen, 0755, reason)));
     TRY(set_path(ret_directory, chosen, reason));
     TRY(claim(ret_directory, chosen, reason));
@@ -205,6 +214,19 @@ enum err up_directory_open(const struct up_directory_wish *wish, struct up_direc
         TRY(up_directory_making_error(file_make_dirs(path, 0755, reason)));
     }
     return ERR_OK;
+}
+
+void up_directory_unmake(const struct up_directory *directory)
+{
+    char path[512];
+    if (!directory->is_new)
+        return;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (up_directory_join(directory, parts[i], path, sizeof path, NULL) == ERR_OK)
+            rmdir(path);
+    if (up_directory_join(directory, "up.lock", path, sizeof path, NULL) == ERR_OK)
+        unlink(path);
+    rmdir(directory->path);
 }
 
 void up_directory_release(struct up_directory *directory)
