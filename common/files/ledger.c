@@ -123,10 +123,25 @@ static unsigned long long next_step(const struct ledger *ledger)
     return ledger->step_count > 0 ? ledger->last.step + 1 : 0;
 }
 
+/* Adds the step to the fault of those just before it, if there is one. */
 static void note_again(struct ledger *ledger, unsigned long long step)
 {
-    ledger_fault(ledger, "step %llu counts samples that step %llu has counted", step,
-                 next_step(ledger) - 1);
+    struct ledger_again *again = &ledger->again;
+    size_t kept = ledger_fault_count(ledger);
+    if (again->fault_count == 0 || again->fault_count != ledger->fault_count ||
+        step != again->last + 1) {
+        *again = (struct ledger_again){step, step, next_step(ledger) - 1, ledger->fault_count + 1};
+        ledger_fault(ledger, "step %llu counts samples that step %llu has counted", step,
+                     (unsigned long long)again->counted);
+        return;
+    }
+    again->last = step;
+    if (kept != ledger->fault_count) /* it is counted */
+        return;
+    struct ledger_fault *fault = (struct ledger_fault *)(void *)ledger->faults.data + kept - 1;
+    snprintf(fault->text, sizeof fault->text,
+             "steps %llu to %llu count samples that steps up to %llu have counted",
+             (unsigned long long)again->first, step, (unsigned long long)again->counted);
 }
 
 /* Whether the row's step comes behind those before it. */

@@ -65,6 +65,13 @@ struct ledger_fault {
     char text[160];
 };
 
+/* Steps, one behind the other, whose samples earlier ones have counted: one fault. */
+struct ledger_again {
+    uint64_t first, last;
+    uint64_t counted;     /* the newest step before them */
+    uint64_t fault_count; /* of the ledger, with theirs; 0: there are none */
+};
+
 /* {.seed = the run's} is an empty one; the arrays in `buf`s are to be read only. */
 struct ledger {
     uint64_t seed;
@@ -77,8 +84,9 @@ struct ledger {
     uint64_t whole_from; /* from this step on none is missing */
     uint64_t skipped_count;
     struct ledger_row last;
-    struct buf epochs;  /* struct ledger_epoch; the last one may be incomplete */
-    struct buf skipped; /* struct ledger_row */
+    struct ledger_again again; /* the newest ones */
+    struct buf epochs;         /* struct ledger_epoch; the last one may be incomplete */
+    struct buf skipped;        /* struct ledger_row */
     uint64_t fault_count;
     struct buf faults; /* struct ledger_fault */
     struct buf seen;   /* bits: samples of the present epoch */

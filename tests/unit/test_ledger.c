@@ -77,6 +77,42 @@ TEST(a_step_that_comes_again_is_a_fault)
     assert_int_equal(ledger_epochs(&ledger)[0].counted, EPOCH);
 }
 
+TEST(steps_that_come_again_one_behind_the_other_are_one_fault)
+{
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
+    for (uint64_t step = 0; step < 6; step++)
+        add(&ledger, row_of(step));
+    for (uint64_t step = 3; step < 6; step++)
+        add(&ledger, row_of(step));
+    assert_fault(&ledger, "steps 3 to 5 count samples that steps up to 5 have counted");
+    add(&ledger, row_of(1)); /* another stretch */
+    add(&ledger, row_of(2));
+    add(&ledger, row_of(4));
+    add(&ledger, row_of(6));
+    add(&ledger, row_of(8)); /* one is missing */
+    add(&ledger, row_of(5));
+    assert_int_equal(ledger.fault_count, 5);
+    assert_string_equal(ledger_faults(&ledger)[1].text,
+                        "steps 1 to 2 count samples that steps up to 5 have counted");
+    assert_string_equal(ledger_faults(&ledger)[2].text,
+                        "step 4 counts samples that step 5 has counted");
+    assert_string_equal(ledger_faults(&ledger)[4].text,
+                        "step 5 counts samples that step 8 has counted");
+}
+
+TEST(many_faults_count_a_stretch_once)
+{
+    scoped(ledger_release) struct ledger ledger = {.seed = 5};
+    for (uint64_t step = 0; step < 6; step++)
+        add(&ledger, row_of(step));
+    for (int i = 0; i < LEDGER_FAULTS_MAX; i++)
+        ledger_fault(&ledger, "fault %d", i);
+    for (uint64_t step = 3; step < 6; step++)
+        add(&ledger, row_of(step));
+    assert_int_equal(ledger.fault_count, LEDGER_FAULTS_MAX + 1);
+    assert_string_equal(ledger_faults(&ledger)[LEDGER_FAULTS_MAX - 1].text, "fault 99");
+}
+
 TEST(missing_steps_are_a_fault)
 {
     scoped(ledger_release) struct ledger ledger = {.seed = 5};
@@ -124,7 +160,7 @@ TEST(smaller_steps_go_on_though_their_samples_were_counted)
         row.step_samples = row.slots * SLOT_SAMPLES;
         add(&ledger, row);
     }
-    assert_int_equal(ledger.fault_count, 2); /* steps 2 and 3 have samples of step 1 */
+    assert_fault(&ledger, "steps 2 to 3 count samples that steps up to 1 have counted");
     assert_int_equal(ledger.step_count, 6);
     assert_int_equal(ledger.last.step, 5);
     assert_int_equal(ledger.whole_from, 0);
