@@ -45,8 +45,8 @@ static bool trains(struct client *client)
 }
 
 /* Asks until nothing is needed of the server any more; says now and then what it waits for. The
- * coordinator does not keep that it was asked: one that starts again learns it here. A server that ends just before
- * its coordinator does is never met by the next one. */
+ * coordinator does not keep that it was asked: one that starts again learns it here. A server that
+ * ends just before its coordinator does is never met by the next one. */
 static enum err drain(struct client *client, const struct drain_request *request,
                       struct reason *reason)
 {
