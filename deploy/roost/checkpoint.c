@@ -352,9 +352,6 @@ static enum err ask(struct client *client, struct cut_name *ret_newest, struct r
     enum err err = client_checkpoint(client, ret_newest, reason);
     if (err == ERR_DEADLINE)
         TRY(see_why(client, false, reason));
-    if (err == ERR_CANCELLED)
-        return reason_set(reason, ERR_UNREACHABLE,
-                          "the coordinator ends: ask again when it is back");
     return err;
 }
 

@@ -50,13 +50,7 @@ struct client_answer {
 };
 void client_answer_release(struct client_answer *answer); /* and empty again */
 
-/* What the error of a call means, as the calls below return it: a coordinator that ends cancels its
- * calls, and is back soon. */
-static inline enum err client_err(enum err err)
-{
-    return err == ERR_CANCELLED ? ERR_UNREACHABLE : err;
-}
-
+/* Of all calls ERR_UNREACHABLE says as well that the coordinator ends, and is back soon. */
 enum err client_status(struct client *client, struct client_answer *answer,
                        struct status_reply *ret_status, struct reason *reason) MUST_USE;
 enum err client_describe(struct client *client, struct client_answer *answer,

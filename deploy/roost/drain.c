@@ -22,8 +22,8 @@ enum {
 static bool may_be_new(enum err err)
 {
     enum reaction reaction = err_reaction(err);
-    return reaction == REACT_RETRY || reaction == REACT_WAIT || err == ERR_CANCELLED ||
-           err == ERR_NOT_FOUND || err == ERR_INVALID;
+    return reaction == REACT_RETRY || reaction == REACT_WAIT || err == ERR_NOT_FOUND ||
+           err == ERR_INVALID;
 }
 
 static void say(const struct drain_request *request, const struct drain_reply *reply,

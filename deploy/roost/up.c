@@ -516,7 +516,7 @@ static enum err start_run(struct up *up, struct client *client, const struct wat
         launch_request(&up->launch, &up->options->launch, up->directory.path, up->options->servers);
     enum err err;
     do {
-        err = client_err(client_start_run(client, &request, &answer, &reply, reason));
+        err = client_start_run(client, &request, &answer, &reply, reason);
         if (err != ERR_OK && err_reaction(err) != REACT_RETRY && err_reaction(err) != REACT_WAIT)
             return err;
         TRY(look_at_children(up, now_ms(), reason));
@@ -541,7 +541,7 @@ static enum err first_step_of(const struct up *up, struct client *client, uint64
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply status = {0};
     if (up->options->launch.resume)
-        TRY(client_err(client_status(client, &answer, &status, reason)));
+        TRY(client_status(client, &answer, &status, reason));
     *ret_step = status.step;
     return ERR_OK;
 }
