@@ -14,9 +14,11 @@ struct shard {
 
 void shard_transfer_copy(const struct shard *shard, const struct transfer *header, void *ret_data)
 {
-    float *values = ret_data;
-    for (uint32_t i = 0; i < header->weights * header->arrays; i++)
-        values[i] = shard->first + (float)i;
+    uint8_t *to = ret_data; /* it lies anywhere in a message */
+    for (uint32_t i = 0; i < header->weights * header->arrays; i++) {
+        float value = shard->first + (float)i;
+        memcpy(to + i * sizeof value, &value, sizeof value);
+    }
 }
 
 struct transfer_fixture {

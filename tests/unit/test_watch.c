@@ -30,8 +30,8 @@ struct watch_answer {
 };
 
 static struct watch_answer answers[ANSWERS_MAX];
-static unsigned asked; /* how often */
-static unsigned stops; /* that were asked for */
+static atomic_uint asked; /* how often; the thread of signals reads it as the time */
+static unsigned stops;    /* that were asked for */
 
 /* Those of different numbers do not wait for each other. */
 static void signals_come(const int numbers[2])
