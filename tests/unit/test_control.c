@@ -359,6 +359,17 @@ static ssize_t stale_write(const struct file_ops *ops, int fd, const void *data,
     return -1;
 }
 
+/* With the next tick, and not with the one behind it. */
+static void expect_once(struct control_fixture *f, const char *words)
+{
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_true(is_logged(f, words));
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_false(is_logged(f, words));
+}
+
 TEST_F(curves_that_cannot_be_written_are_said_once_and_cuts_go_on, control, .trains = true)
 {
     const char *words = "run's curves not written  err=IO";
@@ -370,12 +381,7 @@ TEST_F(curves_that_cannot_be_written_are_said_once_and_cuts_go_on, control, .tra
     say_and_wait(f, call_new(f, CALL_CHECKPOINT));
     log_begin(f);
     reduce(f, 0);
-    f->now_ns += SECOND;
-    control_tick(f->control, f->now_ns);
-    assert_true(is_logged(f, words));
-    f->now_ns += SECOND;
-    control_tick(f->control, f->now_ns);
-    assert_false(is_logged(f, words));
+    expect_once(f, words);
     manifest(f, 1);
     events->ops = &file_ops_real;
     assert_int_equal(control_failed(f->control), ERR_OK);
@@ -401,12 +407,7 @@ TEST_F(a_log_that_an_operator_replaced_is_said_once_and_the_run_goes_on, control
     replace_log(f);
     reduce(f, 0);
     log_begin(f);
-    f->now_ns += SECOND;
-    control_tick(f->control, f->now_ns);
-    assert_true(is_logged(f, words));
-    f->now_ns += SECOND;
-    control_tick(f->control, f->now_ns);
-    assert_false(is_logged(f, words));
+    expect_once(f, words);
     assert_int_equal(f->control->record.err, ERR_OK);
     assert_true(file_log_in_place(&f->control->record.steps.file));
 }

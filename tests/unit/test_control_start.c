@@ -312,6 +312,17 @@ TEST_F(the_status_shows_a_run_whose_data_are_still_read, control)
     assert_false(now.stops);
 }
 
+/* With the next tick, since nobody says what it holds. */
+static void expect_stopped(struct control_fixture *f, struct arena *arena)
+{
+    f->now_ns += SECOND;
+    control_tick(f->control, f->now_ns);
+    struct status_reply now = status(f, arena);
+    assert_int_equal(now.state, RUN_STOPPED);
+    assert_string_equal(now.reason, "a test");
+    assert_false(store_has_active_run(f));
+}
+
 TEST_F(p7_a_run_whose_data_are_still_read_takes_a_stop, control)
 {
     scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
@@ -321,12 +332,7 @@ TEST_F(p7_a_run_whose_data_are_still_read_takes_a_stop, control)
     assert_int_equal(say(f, stop), ERR_OK);
     assert_true(status(f, &arena).stops);
     read_to_the_end(f);
-    f->now_ns += SECOND; /* nobody says what it holds */
-    control_tick(f->control, f->now_ns);
-    struct status_reply now = status(f, &arena);
-    assert_int_equal(now.state, RUN_STOPPED);
-    assert_string_equal(now.reason, "a test");
-    assert_false(store_has_active_run(f));
+    expect_stopped(f, &arena);
 }
 
 TEST_F(p7_a_stop_of_a_run_whose_data_are_still_read_needs_the_term, control)
@@ -534,12 +540,7 @@ TEST_F(p7_a_run_that_cannot_go_on_yet_takes_a_stop, control, .trains = true)
     assert_true(store_has_active_run(f));
     file_claim_release(&claim);
     look_again(f);
-    f->now_ns += SECOND; /* nobody says what it holds */
-    control_tick(f->control, f->now_ns);
-    struct status_reply now = status(f, &arena);
-    assert_int_equal(now.state, RUN_STOPPED);
-    assert_string_equal(now.reason, "a test");
-    assert_false(store_has_active_run(f));
+    expect_stopped(f, &arena);
 }
 
 TEST_F(a_second_stop_ends_a_run_that_cannot_go_on, control, .trains = true)
