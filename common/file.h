@@ -61,9 +61,9 @@ void file_map_release(struct file_map *map); /* {0} is fine */
 /* Once per process, by main: when bytes of a mapped file are gone, a sentence on stderr names the
  * file, and the process ends with code 75. */
 void file_faults_explain(void);
-/* Once per process, by main, before it opens a file: one in the place of a standard input, output or
- * error that is closed would get what is meant for that. Such a place gets the null device: nothing
- * is read, a write to the standard output fails, one to the standard error is dropped. */
+/* Opens the null device where standard input, output or error is closed: else the next file that is
+ * opened has its number, and what is printed is written there. Nothing is read from it, a write to
+ * standard output fails, one to standard error is dropped. Once per process, first in main. */
 void file_standard_open(void);
 /* These bytes of a map are read soon: the disk may begin. */
 void file_read_ahead(struct slice bytes);

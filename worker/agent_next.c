@@ -67,8 +67,8 @@ static void yield_lane(struct agent *agent)
     agent_tickets_yield(&agent->tickets, younger);
 }
 
-/* Servers keep versions as long as a worker has them, and a worker that waits has another one than
- * each other worker that waits: so it gives back what it does not need. */
+/* A server keeps a version as long as a worker has it, and workers that wait for a ticket may each have
+ * another one: so a worker without a ticket gives its own back. */
 static bool next_give_back(struct agent *agent, uint64_t now_ms, struct agent_effect *effect)
 {
     bool waits =

@@ -13,7 +13,7 @@
 enum {
     LOOK_MS = 200,
     SILENT_MS = 30000,
-    ANOTHER_MS = 400, /* what signals a process and then its group (timeout) does so at once */
+    ANOTHER_MS = 400, /* sooner, a signal is the same stop: `timeout` sends two */
     EXIT_SIGNAL = 128 /* what shells add to the number of the signal that ended a process */
 };
 
@@ -148,8 +148,8 @@ static enum err obey_signals(const struct watch *watch, uint64_t now_ms,
     return may_be_taken_later(err) && now_ms - wish->said_ms <= SILENT_MS ? ERR_OK : err;
 }
 
-/* *run: the number of the one that is watched; 0: not known yet, nor to a coordinator whose store does
- * not read yet. */
+/* *run: the number of the one that is watched; 0: not known yet. In a status 0 is a run whose number the
+ * coordinator does not know yet, because its store does not read. */
 static enum err check_run(const struct status_reply *status, uint64_t *run, struct reason *reason)
 {
     if (status->state == RUN_NONE)

@@ -5,10 +5,10 @@
  *     shard_transferred <---inbox--- answered    transfer_answer <----------- shard_thread.c
  *
  * A call carries one chunk, written straight from the shard into the message. A shard has a few at a
- * time (SHARD_TRANSFERS_MAX); those of all shards to one server are under way one after another
- * where together they have more bytes than one may have, because a connection that brings more at
- * once is closed (rpc_settings.role_bytes_max). A chunk whose call fails is sent again, after a
- * longer pause each time. */
+ * time (SHARD_TRANSFERS_MAX). Of all shards' calls to one server so many are under way as have
+ * TRANSFER_BYTES_MAX together, and the others wait for their turn: a server closes a connection that
+ * brings more unfinished bytes (rpc_settings.role_bytes_max). A chunk whose call fails is sent again,
+ * after a longer pause each time. */
 #ifndef ROOST_SERVER_THREADS_TRANSFER_H
 #define ROOST_SERVER_THREADS_TRANSFER_H
 
