@@ -8,6 +8,7 @@
 #   tap_suite NAME SECONDS SUITE   another suite's tests among our own
 #   tap_build FOLDER COMPILER OPTION…   a build besides the one in $TEST_BUILD, by a suite that says
 #                              "# builds: yes": called with the word "build" it makes it, and ends
+#   tap_setup FOLDER COMPILER OPTION…   only what comes before the building
 #   tap_done                   the plan; the last line of a suite
 # shellcheck shell=bash
 
@@ -110,15 +111,18 @@ tap_programs() {
     rm -rf "$out"
 }
 
-# A build of its own for a suite: set up once, then kept up to date.
-tap_build() { # folder compiler meson's options…
+# build.ninja is there before meson is done: interrupted then, the folder builds but tells nobody its tests.
+tap_setup() { # folder compiler meson's options…
     local folder=$1 compiler=$2 family=${2/gcc/g}
     shift 2
-    if [ ! -f "$folder/build.ninja" ]; then
-        rm -rf "$folder" # what was interrupted
-        CC=$compiler CXX=$family++ meson setup "$folder" "$@" || return 1
-    fi
-    ninja -C "$folder" -j "${TEST_JOBS:-2}"
+    [ -f "$folder/build.ninja" ] && [ -f "$folder/meson-info/meson-info.json" ] && return
+    rm -rf "$folder"
+    CC=$compiler CXX=$family++ meson setup "$folder" "$@"
+}
+
+# A build of its own for a suite: set up once, then kept up to date.
+tap_build() { # folder compiler meson's options…
+    tap_setup "$@" && ninja -C "$1" -j "${TEST_JOBS:-2}"
 }
 
 # Another suite's tests among our own, each with a name before it.
