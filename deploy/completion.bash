@@ -42,13 +42,21 @@ _roost_options() { # word, command…
     _roost_choose "$word" "$(_roost_help "$@" | sed -nE "s/^.* $option=([a-z0-9-]+(\|[a-z0-9-]+)+).*/\1/p" | tr '|' ' ')"
 }
 
+# What the command is told to do, by the first word behind it: its help lists commands or actions.
+_roost_actions() { _roost_help "$@" | sed -n 's/^  \([a-z]\+\) .*/\1/p'; }
+
 _roost() {
-    local word=${COMP_WORDS[COMP_CWORD]}
+    local word=${COMP_WORDS[COMP_CWORD]} command=(roost) place=1 actions
     COMPREPLY=()
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        _roost_choose "$word" "$(roost --help 2>/dev/null | sed -n 's/^  \([a-z]\+\) .*/\1/p')"
+    while [ "$place" -lt "$COMP_CWORD" ] && _roost_actions "${command[@]}" | grep -qxF -- "${COMP_WORDS[place]}"; do
+        command+=("${COMP_WORDS[place]}")
+        place=$((place + 1))
+    done
+    actions=$(_roost_actions "${command[@]}")
+    if [ "$place" -eq "$COMP_CWORD" ] && [ -n "$actions" ] && [[ $word != -* ]]; then
+        _roost_choose "$word" "$actions"
     else
-        _roost_options "$word" roost "${COMP_WORDS[1]}"
+        _roost_options "$word" "${command[@]}"
     fi
 }
 _roost_daemon() {
