@@ -283,14 +283,20 @@ static enum err check_term(struct store *store, uint64_t term, struct reason *re
     return ERR_OK;
 }
 
+/* A transaction of that term's coordinator. */
+static enum err begin_under(struct store *store, uint64_t term, struct reason *reason)
+{
+    TRY(begin(store, reason));
+    enum err err = check_term(store, term, reason);
+    return err == ERR_OK ? ERR_OK : end_transaction(store, err, reason);
+}
+
 /* One statement under the term. */
 static enum err write_under(struct store *store, uint64_t term, const char *sql,
                             const struct value *values, struct reason *reason)
 {
-    TRY(begin(store, reason));
-    enum err err = check_term(store, term, reason);
-    if (err == ERR_OK)
-        err = run_statement(store, sql, values, reason);
+    TRY(begin_under(store, term, reason));
+    enum err err = run_statement(store, sql, values, reason);
     if (err == ERR_OK && sqlite3_changes(store->db) == 0)
         err = reason_set(reason, ERR_NOT_FOUND, "%s: no such run", store->path);
     return end_transaction(store, err, reason);
@@ -393,11 +399,9 @@ enum err store_put_term(struct store *store, uint64_t term, uint64_t newer, stru
 enum err store_put_generation(struct store *store, uint64_t term, uint64_t run, uint64_t generation,
                               struct reason *reason)
 {
-    TRY(begin(store, reason));
-    enum err err = check_term(store, term, reason);
-    if (err == ERR_OK)
-        err = run_statement(store, "UPDATE numbers SET value = ? WHERE name = 'generation'",
-                            (struct value[]){uint_value(generation), {0}}, reason);
+    TRY(begin_under(store, term, reason));
+    enum err err = run_statement(store, "UPDATE numbers SET value = ? WHERE name = 'generation'",
+                                 (struct value[]){uint_value(generation), {0}}, reason);
     if (err == ERR_OK)
         err = run_statement(store, "UPDATE convictions SET undo = 0 WHERE run = ?",
                             (struct value[]){uint_value(run), {0}}, reason);
@@ -473,10 +477,8 @@ enum err store_add_run(struct store *store, uint64_t term, struct store_run *run
                        const struct coordinator_past *past, struct reason *reason)
 {
     uint64_t number = 0;
-    TRY(begin(store, reason));
-    enum err err = check_term(store, term, reason);
-    if (err == ERR_OK)
-        err = get_number(store, "run", &number, reason);
+    TRY(begin_under(store, term, reason));
+    enum err err = get_number(store, "run", &number, reason);
     if (err == ERR_OK)
         err = put_number(store, "run", number + 1, reason);
     if (err == ERR_OK)
@@ -512,11 +514,8 @@ static enum err change_run(struct store *store, const struct store_run *run, str
 enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
                           struct reason *reason)
 {
-    TRY(begin(store, reason));
-    enum err err = check_term(store, term, reason);
-    if (err == ERR_OK)
-        err = change_run(store, run, reason);
-    return end_transaction(store, err, reason);
+    TRY(begin_under(store, term, reason));
+    return end_transaction(store, change_run(store, run, reason), reason);
 }
 
 enum err store_put_stop(struct store *store, uint64_t term, uint64_t run, const char *why,
@@ -673,21 +672,16 @@ static enum err prune_cuts(struct store *store, uint64_t run, uint32_t keep, str
 enum err store_write_beside(struct store *store, uint64_t term, const struct store_beside *beside,
                             struct reason *reason)
 {
-    TRY(begin(store, reason));
-    enum err err = check_term(store, term, reason);
-    if (err == ERR_OK)
-        err = beside->write(beside->owner, reason);
-    return end_transaction(store, err, reason);
+    TRY(begin_under(store, term, reason));
+    return end_transaction(store, beside->write(beside->owner, reason), reason);
 }
 
 enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
                        const struct cut_record *cut, uint32_t keep,
                        const struct store_beside *beside, struct reason *reason)
 {
-    TRY(begin(store, reason));
-    enum err err = check_term(store, term, reason);
-    if (err == ERR_OK)
-        err = insert_cut(store, run, cut, reason);
+    TRY(begin_under(store, term, reason));
+    enum err err = insert_cut(store, run, cut, reason);
     if (err == ERR_OK)
         err = prune_cuts(store, run, keep, reason);
     if (err == ERR_OK && beside != NULL)
@@ -759,14 +753,12 @@ enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *re
 enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, struct cut_name newest,
                            struct reason *reason)
 {
-    TRY(begin(store, reason));
-    enum err err = check_term(store, term, reason);
-    if (err == ERR_OK)
-        err = run_statement(
-            store, "DELETE FROM cuts WHERE run = ? AND (generation, version) > (?, ?)",
-            (struct value[]){
-                uint_value(run), uint_value(newest.generation), uint_value(newest.version), {0}},
-            reason);
+    TRY(begin_under(store, term, reason));
+    enum err err = run_statement(
+        store, "DELETE FROM cuts WHERE run = ? AND (generation, version) > (?, ?)",
+        (struct value[]){
+            uint_value(run), uint_value(newest.generation), uint_value(newest.version), {0}},
+        reason);
     return end_transaction(store, err, reason);
 }
 
@@ -828,10 +820,8 @@ static enum err prune_convictions(struct store *store, uint64_t run,
 enum err store_put_conviction(struct store *store, uint64_t term, uint64_t run,
                               const struct conviction *conviction, struct reason *reason)
 {
-    TRY(begin(store, reason));
-    enum err err = check_term(store, term, reason);
-    if (err == ERR_OK)
-        err = insert_conviction(store, run, conviction, reason);
+    TRY(begin_under(store, term, reason));
+    enum err err = insert_conviction(store, run, conviction, reason);
     if (err == ERR_OK)
         err = replace_convictions(store, run, conviction, reason);
     if (err == ERR_OK)
