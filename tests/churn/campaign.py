@@ -61,6 +61,8 @@ class Faulted:
         self.away = {}      # name: how it is brought back, and when
         self.stopped_ms = collections.Counter()  # log: how long its process was stopped
         self.logs = []
+        self.carried_out = 0     # faults
+        self.cuts_hit = 0        # of them, kills inside a cut
         self.longest = collections.Counter()     # path of a call: milliseconds
         self.late = []
         self.stood_ms = 0   # the longest time that a pause took too long
@@ -125,6 +127,7 @@ class Faulted:
         while time.monotonic() < begun + CUT_S:
             fresh = [name for name in os.listdir(folder) if name not in seen]
             if fresh and not os.path.exists(f"{folder}/{fresh[-1]}/cut.json"):
+                self.cuts_hit += 1
                 break
             seen |= set(fresh)
             if not fresh:
@@ -155,6 +158,7 @@ class Faulted:
         self.wait(lambda: fault.name not in self.away, f"{fault.name} is back")
         back = {f.KILL: self.kill, f.KILL_IN_CUT: self.kill_in_cut, f.STOP: self.stop, f.SPLIT: self.split}[fault.kind](fault)
         self.away[fault.name] = (time.monotonic() + fault.lasts * LEASE_S, back)
+        self.carried_out += 1
 
     # ---- time ----
 
@@ -248,7 +252,8 @@ def campaign(name, text, seed, count, workers, servers, settings=(), say=None):
     train = {key: int(re.search(rf"\b{key}: (\d+)", text)[1]) for key in ("slots", "slot_samples")}
     c.check_equal(status["samples"], status["step"] * train["slots"] * train["slot_samples"], "samples counted")
     version, digest = check_quiet_digest(cluster, spec, settings)
-    return {"faults": len(plan), "version": version, "digest": digest, "longest": dict(cluster.longest),
+    c.check_equal(cluster.carried_out, len(plan), "faults")
+    return {"faults": cluster.carried_out, "cuts_hit": cluster.cuts_hit, "version": version, "digest": digest, "longest": dict(cluster.longest),
             "recoveries": recoveries, "generation": status["generation"], "no_splits": why}
 
 
@@ -262,6 +267,7 @@ def finish(cluster):
             process.kill(signal.SIGTERM)
         c.check_equal([process.wait(60) for process in ended], [0] * len(ended), f"{kind}s' exit codes")
     cluster.measure()
+    c.check(cluster.longest, "no call was measured")
     c.check_equal(cluster.late, [], "calls beyond their deadline")
     return status
 

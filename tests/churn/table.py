@@ -58,6 +58,7 @@ def run(points, jobs, say=None):
         digests[kind, consistency] = c.reference(spec)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         seen = list(pool.map(lambda point: one(point, digests, say), points))
+    c.check(sum(seen) > 0, "no worker was lost in any run")
     return f"{len(points)} runs, each in its quiet run's digest; {sum(seen)} workers lost in them"
 
 

@@ -2,11 +2,13 @@
 import concurrent.futures
 import contextlib
 import errno
+import glob
 import itertools
 import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -116,10 +118,25 @@ def check_full_disk(*command):
           f"{command} ended with {done.returncode}\n{done.stderr}")
 
 
+# Signals of a process that ended by an error of its own: what else went wrong follows from that.
+CRASHES = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+
+
+def check_nobody_crashed(directory, said):
+    """`roost up` starts again whoever ends by a signal, and the run ends well all the same."""
+    crashed = "|".join(str(128 + number) for number in CRASHES)
+    check(not re.search(rf"ended with code ({crashed}) ", said), said)
+    for path in glob.glob(f"{directory}/logs/*.log"):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            log = file.read()
+        check(not re.search("check failed: |Sanitizer: |runtime error: ", log), f"{path}\n{log[-4000:]}")
+
+
 def up(spec, *arguments, timeout=120, directory=None, env=None):
     """`roost up --json`; the summary."""
     directory = directory or fresh("up")
     done = run(ROOST, "up", spec, "--json", "--dir", directory, *arguments, timeout=timeout, env=env)
+    check_nobody_crashed(directory, done.stderr)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -166,10 +183,6 @@ def wait_for(condition, what, seconds=60, pause=lambda: time.sleep(0.02), state=
             raise Failed(f"{what} did not happen within {seconds} s\n{state()}".rstrip())
         pause()
     return seen
-
-
-# Signals of a process that ended by an error of its own: what else went wrong follows from that.
-CRASHES = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 
 
 class Process:

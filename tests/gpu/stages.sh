@@ -132,6 +132,7 @@ end_stage() { # process
     unset "running[$1]"
     took=$((SECONDS - begun))
     [ "$status" -eq 0 ] || echo "not ok - $name: exit $status" >>"$out/$name.running"
+    grep -qE '^((not )?ok|=) ' "$out/$name.running" || echo "not ok - $name: said nothing" >>"$out/$name.running"
     if [ "$status" -ge 124 ] && [ "$took" -ge "$cap" ]; then status="$status (ended after $cap s)"; fi
     report_stage "$name" "$file" "$status" "$took"
 }
@@ -149,6 +150,7 @@ run_stages() {
     local stages failed name cap file beside
     if [ -n "$stage" ]; then
         [ -n "${device+known}" ] || find_device
+        declare -F "$stage" >/dev/null || exit 127
         $stage
         return 0
     fi
