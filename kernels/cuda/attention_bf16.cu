@@ -269,8 +269,9 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
         hide_keys(scores, query, key, heads);
         if (exponentiate(scores, rows, factor, scale2))
             scale_rows(products, factor);
-        Tiles::start();
-        Tiles::add_products(products, round_scores(scores), Tiles::stage(value_rows, now));
+        const typename Tiles::rounded_scores rounded = round_scores(scores);
+        Tiles::start(rounded, products);
+        Tiles::add_products(products, rounded, Tiles::stage(value_rows, now));
         Tiles::commit();
         Tiles::template wait<0>(products);
         now = next;
@@ -376,8 +377,9 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
         EACH_ELEMENT(1, OTHERS / 16) /* dS = P * (dP - D) */
         dscores.at[t][p][i].at[j] =
             scores.at[t][p][i].at[j] * (dscores.at[t][p][i].at[j] - row_D[j / 2]);
-        Tiles::start();
-        Tiles::add_products(products, round_scores(dscores), Tiles::stage(key_rows, now));
+        const typename Tiles::rounded_scores drounded = round_scores(dscores);
+        Tiles::start(drounded, products);
+        Tiles::add_products(products, drounded, Tiles::stage(key_rows, now));
         Tiles::commit();
         Tiles::template wait<0>(products);
         now = next;
@@ -482,15 +484,17 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
         EACH_ELEMENT(1, OTHERS / 16) /* P */
         scores.at[t][p][i].at[j] =
             exp2_of(fmaf(scores.at[t][p][i].at[j], scale2, -numbers[now].lse2[column_of(p, i, j)]));
-        Tiles::start();
-        Tiles::add_products(dvalues, round_scores(scores), Tiles::stage(dout_rows, now));
+        const typename Tiles::rounded_scores rounded = round_scores(scores);
+        Tiles::start(rounded, dvalues);
+        Tiles::add_products(dvalues, rounded, Tiles::stage(dout_rows, now));
         Tiles::commit();
         Tiles::template wait<1>(dscores);
         EACH_ELEMENT(1, OTHERS / 16) /* dS = P * (dP - D) */
         dscores.at[t][p][i].at[j] = scores.at[t][p][i].at[j] * (dscores.at[t][p][i].at[j] -
                                                                 numbers[now].D[column_of(p, i, j)]);
-        Tiles::start();
-        Tiles::add_products(dkeys, round_scores(dscores), Tiles::stage(query_rows, now));
+        const typename Tiles::rounded_scores drounded = round_scores(dscores);
+        Tiles::start(drounded, dkeys);
+        Tiles::add_products(dkeys, drounded, Tiles::stage(query_rows, now));
         Tiles::commit();
         Tiles::template wait<0>(dkeys, dvalues);
         query = query_then;

@@ -11,7 +11,8 @@
  *   place<R>(row, column)  of an element in a tile of R rows
  *   factor, of(tile)       what products read, asked for once; stage(): of the others' tile so many on
  *   publish()              what the thread wrote is there for products, once all have met
- *   start(), commit()      before products, when what they read is there; those since are a group
+ *   start(), commit()      before products, when what they read is there; those since are a group.
+ *                          start(scores, products): also what they read and add to in registers
  *   wait<GROUPS>(…)        for all groups but the newest GROUPS, to which these sums belong
  *   multiply_rows          scores = own rows (of the warp) others^T
  *   rounded_scores         what round_scores() makes of scores, a left factor
@@ -142,6 +143,10 @@ template <int WIDTH_, int TILES_, int OTHERS_, int BLOCKS_> struct warp_tiles {
     {
     }
 
+    static __device__ void start(const rounded_scores &, channel_sums &)
+    {
+    }
+
     static __device__ void multiply_rows(scores_sums &scores, factor own, factor others)
     {
         clear(scores);
@@ -238,6 +243,15 @@ template <int WIDTH_, int BLOCKS_> struct group_tiles {
 
     static __device__ void start(void)
     {
+        group_begin();
+    }
+
+    static __device__ void start(const rounded_scores &scores, channel_sums &products)
+    {
+        settle(products);
+#pragma unroll
+        for (int step = 0; step < STEPS; step++)
+            group_hold(scores.at[0][step]);
         group_begin();
     }
 

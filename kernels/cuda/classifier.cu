@@ -2,6 +2,8 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/math.cuh"
 
+#include <float.h>
+
 /* To be differentiated a row is looked at twice. Of long ones (98 KB with GPT-2's classes in bf16) so few
  * should be under way at once that the second look finds them in the L2 cache: their blocks have more
  * threads. */
@@ -71,7 +73,7 @@ template <typename Element, int COUNT, int BLOCK>
 static __device__ struct row sum_row(const Element *logits, int target, int V)
 {
     const int singles = first_single<COUNT>(V), thread = threadIdx.x, STRIDE = BLOCK * COUNT;
-    struct part part = {-INFINITY, 0, 0};
+    struct part part = {-INFINITY, -FLT_MAX, 0}; /* to any other base the power of the first is 0 */
     int i = thread * COUNT;
     for (; i + (PACKS_AHEAD - 1) * STRIDE < singles; i += PACKS_AHEAD * STRIDE) {
         pack<Element, COUNT> ahead[PACKS_AHEAD];
@@ -167,7 +169,9 @@ static __device__ void classify_row(float *losses, int32_t *correct, Element *lo
     bool is_correct = correct && row.logit == row.largest;
     if (is_correct)
         is_correct = !is_earlier<BLOCK>(logits, target, row.largest);
-    store_row(losses, correct, log_of(row.sum) + (row.largest - row.logit), is_correct);
+    float largest_power = fmaf(row.largest, LOG2_E, -row.base); /* 0 but for the base's rounding */
+    float loss = log_of(row.sum) - LN2_HIGH * largest_power + (row.largest - row.logit);
+    store_row(losses, correct, loss, is_correct);
     if (differentiate)
         differentiate_row<Element, COUNT, BLOCK>(logits, row, target, dloss, V, Vp);
 }

@@ -76,10 +76,18 @@ template <int GROUPS> static __device__ inline void group_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
 }
 
-/* After group_wait(), of what products added to: nothing of it was read before. */
+/* Of what products add to: after group_wait(), nothing of it was read before; before group_begin(), all
+ * is computed by then. */
 static __device__ inline void group_settle(group_sums *sums)
 {
     asm volatile("" : GROUP_SUMS("+f", sums)::"memory");
+}
+
+/* Before group_begin(), of a left factor in registers: it is computed by then. */
+static __device__ inline void group_hold(const mma_left &left)
+{
+    asm volatile("" ::"r"(left.pairs[0]), "r"(left.pairs[1]), "r"(left.pairs[2]), "r"(left.pairs[3])
+                 : "memory");
 }
 
 /* sums = left right^T; both have 64 rows, and their inner dimension goes along them. */
@@ -128,6 +136,9 @@ template <int GROUPS> static __device__ inline void group_wait(void)
 {
 }
 static __device__ inline void group_settle(group_sums *)
+{
+}
+static __device__ inline void group_hold(const mma_left &)
 {
 }
 static __device__ inline void group_multiply(group_sums *, uint64_t, uint64_t)

@@ -166,8 +166,9 @@ static void classifier_forward_backward(const struct call *c, const struct kerne
                                    c->V + c->C);
 }
 
+/* `shift`: of all logits, which softmax does not mind. */
 static void classifier_at(const struct tables *tables, int64_t N, int64_t V, int64_t padding,
-                          bool with_correct)
+                          bool with_correct, float shift)
 {
     int64_t Vp = V + padding;
     for (int backward = 0; backward < 2; backward++) {
@@ -190,16 +191,22 @@ static void classifier_at(const struct tables *tables, int64_t N, int64_t V, int
                 logits[row * Vp + targets[row]] = 11;
         if (V > 1 && targets[0] > 0)
             logits[0] = 11; /* … but here a lower index is as large */
+        for (int64_t i = 0; i < N * Vp; i++)
+            logits[i] += shift;
         call_compare(&call, tables);
     }
 }
 
 PARITY(classifier_is_the_cpus)
 {
-    classifier_at(*state, 1, 1, 0, true);
-    classifier_at(*state, 63, 3, 5, true);
-    classifier_at(*state, 9, 256, 0, false);
-    classifier_at(*state, 5, 50257, 47, true);
+    classifier_at(*state, 1, 1, 0, true, 0);
+    classifier_at(*state, 63, 3, 5, true, 0);
+    classifier_at(*state, 9, 256, 0, false, 0);
+    classifier_at(*state, 5, 50257, 47, true, 0);
+    for (int sign = -1; sign <= 1; sign += 2) { /* beyond what a float's powers hold */
+        classifier_at(*state, 3, 16, 0, true, (float)sign * 256);
+        classifier_at(*state, 3, 8192, 0, true, (float)sign * 256);
+    }
 }
 
 /* -- classifier by pieces ---------------------------------------------------------------------- */
