@@ -80,7 +80,7 @@ static void compare_steps(const char *spec_path, const char *const *sets, size_t
     train(KERNELS_CUDA, spec_path, sets, sets_count, steps, &second);
     double worst = relative(first.validation, cpu.validation);
     for (int step = 0; step < steps; step++)
-        worst = fmax(worst, relative(first.loss[step], cpu.loss[step]));
+        worst = worst_of(worst, relative(first.loss[step], cpu.loss[step]));
     print_message("# %s: %d losses at most %.1e away (limit %.0e), %.3f to %.3f\n", spec_path,
                   steps, worst, limit, cpu.loss[0], cpu.loss[steps - 1]);
     assert_true(worst <= limit);

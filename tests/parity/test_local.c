@@ -40,8 +40,8 @@ static double distance(struct run *a, struct run *b, double *ret_moved)
         reference_read(b->reference, chunk, 0, right);
         model_initial(&a->model, a->spec.train.seed, chunk, initial);
         for (uint32_t i = 0; i < a->model.chunks[chunk].weights; i++) {
-            worst = fmax(worst, fabs((double)left[i] - (double)right[i]));
-            *ret_moved = fmax(*ret_moved, fabs((double)left[i] - (double)initial[i]));
+            worst = worst_of(worst, fabs((double)left[i] - (double)right[i]));
+            *ret_moved = worst_of(*ret_moved, fabs((double)left[i] - (double)initial[i]));
         }
     }
     return worst;

@@ -40,8 +40,8 @@ static double worst_loss(struct run *run, const struct golden *golden)
     for (int step = 0; step < STEPS; step++) {
         struct seal_metrics metrics;
         assert_int_equal(reference_step(run->reference, &metrics), ERR_OK);
-        worst = fmax(worst, relative(metrics.loss, golden->loss[step]));
-        worst = fmax(worst, relative(metrics.norm, golden->norm[step]) / 10);
+        worst = worst_of(worst, relative(metrics.loss, golden->loss[step]));
+        worst = worst_of(worst, relative(metrics.norm, golden->norm[step]) / 10);
     }
     return worst;
 }

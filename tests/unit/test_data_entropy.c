@@ -15,7 +15,7 @@ TEST(entropy_is_that_of_the_counts)
                 {{0, 0}, 0}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         double error = entropy_nats(rows[i].counts, 8) - rows[i].nats;
-        if (error >= 1e-14 || error <= -1e-14 || (rows[i].nats == 0 && error != 0))
+        if (!(error < 1e-14 && error > -1e-14) || (rows[i].nats == 0 && error != 0))
             fail_msg("row %zu is %g away", i, error);
     }
     assert_true(entropy_nats(rows[0].counts, 0) == 0);

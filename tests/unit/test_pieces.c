@@ -217,9 +217,8 @@ static double difference(const float *a, const float *b, uint64_t n)
 {
     double most = 0, largest = 0;
     for (uint64_t i = 0; i < n; i++) {
-        double d = fabs((double)a[i] - (double)b[i]), size = fabs((double)b[i]);
-        most = d > most ? d : most;
-        largest = size > largest ? size : largest;
+        most = worst_of(most, fabs((double)a[i] - (double)b[i]));
+        largest = worst_of(largest, fabs((double)b[i]));
     }
     return most / largest;
 }

@@ -46,6 +46,12 @@ static inline struct slice slice_of(const char *text)
     return (struct slice){(const uint8_t *)text, strlen(text)};
 }
 
+/* The larger error; NaN is larger than any and stays: fmax() would drop it. */
+static inline double worst_of(double worst, double next)
+{
+    return next <= worst || worst != worst ? worst : next;
+}
+
 /* Before main(), one call a test. */
 void unit_register(struct unit_test *test);
 
