@@ -15,9 +15,12 @@ enum { NUMBERED = 40 };
 /* The client's end has the memory, too, when the first message has come back through it. */
 static void wait_shared(struct stream_fixture *world)
 {
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    unsigned before = tally_of(&world->tally, RECEIVED);
     for (unsigned i = 1; !rpc_stream_is_shared(world->stream); i++) {
+        assert_true(time_now_ns() < deadline_ns);
         assert_int_equal(send_byte(world->stream, RPC_NORMAL, 0), ERR_OK);
-        tally_wait(&world->tally, RECEIVED, i);
+        tally_wait(&world->tally, RECEIVED, before + i);
     }
     assert_true(rpc_stream_is_shared(world->server_stream));
 }
@@ -44,14 +47,16 @@ TEST_F(nothing_is_brought_before_the_stream_is_open, stream)
     struct rpc_settings settings = settings_of_tests();
     struct rpc_loop *loop = loop_new(&settings);
     struct rpc_channel *channel = channel_new(loop, rpc_server_port(f->server), NULL);
-    struct rpc_stream *stream = NULL;
     uint64_t late_ns = time_after_ms(time_now_ns(), LATE_MS);
-    assert_int_equal(rpc_stream_open(channel, "/test.T/Late", &client_events, f, &stream), ERR_OK);
-    while (!rpc_stream_is_shared(stream) && time_now_ns() < late_ns)
+    assert_int_equal(rpc_stream_open(channel, "/test.T/Late", &client_events, f, &f->stream),
+                     ERR_OK);
+    while (!rpc_stream_is_shared(f->stream) && time_now_ns() < late_ns)
         sched_yield();
-    send_filled(f, stream);
+    send_filled(f, f->stream);
     tally_wait(&f->tally, RECEIVED, 1);
-    rpc_stream_unref(stream);
+    wait_shared(f);
+    rpc_stream_unref(f->stream);
+    f->stream = NULL;
     rpc_channel_free(channel);
     rpc_loop_free(loop);
 }
