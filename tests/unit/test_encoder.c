@@ -3,9 +3,10 @@
 
 #include "worker/encoder.h"
 
-#include <unistd.h>
+#include <sched.h>
+#include <stdatomic.h>
 
-enum { SENT, FAILED, KEPT = 8 };
+enum { SENT, FAILED, ASKED, KEPT = 8 };
 
 struct encoder_fixture {
     struct rpc_loop *loop;
@@ -108,13 +109,33 @@ TEST_F(what_is_not_sent_is_told_and_others_go_on, encoder)
     assert_int_equal(failed_server, 3);
 }
 
+/* What encoder_lock() takes, once a thread that `learns` has called it. */
+static _Atomic(struct thread_mutex *) learned;
+static _Thread_local bool learns;
+
+void __real_thread_lock(struct thread_mutex *mutex);
+void __wrap_thread_lock(struct thread_mutex *mutex);
+void __wrap_thread_lock(struct thread_mutex *mutex)
+{
+    if (learns)
+        atomic_store(&learned, mutex);
+    else if (mutex == atomic_load(&learned))
+        tally_add(&at_hand->tally, ASKED);
+    __real_thread_lock(mutex);
+}
+
 TEST_F(who_reads_gradients_meanwhile_has_them_alone, encoder)
 {
+    learns = true;
     encoder_lock(f->encoder);
+    learns = false;
     give(f, 1);
-    usleep(20000);
-    assert_int_equal(tally_of(&f->tally, SENT), 0);
+    while (tally_of(&f->tally, ASKED) + tally_of(&f->tally, SENT) == 0)
+        sched_yield();
+    unsigned sent = tally_of(&f->tally, SENT);
+    atomic_store(&learned, NULL);
     encoder_unlock(f->encoder);
     encoder_drain(f->encoder);
+    assert_int_equal(sent, 0);
     assert_int_equal(tally_of(&f->tally, SENT), 1);
 }

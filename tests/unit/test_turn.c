@@ -4,6 +4,8 @@
 #include "common/thread.h"
 #include "worker/turn.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
 
 enum { LANES = 3, TURNS = 200 };
@@ -20,7 +22,7 @@ struct turn_fixture {
         struct thread thread;
     } lanes[LANES];
     uint32_t inside; /* who has the turn */
-    uint32_t count;
+    atomic_uint count;
     uint32_t order[LANES];
 };
 
@@ -139,6 +141,16 @@ static void forward(void *argument)
     turn_end(turn, lane->number);
 }
 
+/* The lane has begun its ticket, nobody has the turn, and it does not want it. */
+static bool waits(struct turn *turn, uint32_t number)
+{
+    const struct turn_lane *lane = &turn->lanes[number];
+    thread_lock(&turn->mutex);
+    bool ret = lane->ticket != NULL && !lane->wants && !turn->taken;
+    thread_unlock(&turn->mutex);
+    return ret;
+}
+
 TEST_F(a_forward_waits_for_a_backward_of_the_oldest_ticket, turn)
 {
     struct lane *oldest = &f->lanes[2], *younger = &f->lanes[0];
@@ -148,6 +160,8 @@ TEST_F(a_forward_waits_for_a_backward_of_the_oldest_ticket, turn)
                  &(struct program_row){.act = ACT_F}); /* as many activations as one ticket has */
     assert_int_equal(thread_start(&younger->thread, "lane", forward, younger), ERR_OK);
     turn_give(&f->turn); /* it waits for its neighbour … */
+    while (!waits(&f->turn, 0) && f->count == 0)
+        sched_yield();
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     turn_take(&f->turn, 2);
     assert_int_equal(f->count, 0);
@@ -173,6 +187,7 @@ TEST_F(s9_a_forward_waits_for_no_more_than_some_acts, turn)
     turn_end_row(&f->turn, 0, &(struct program_row){.act = ACT_F});
     turn_begin_row(&f->turn, 0, &(struct program_row){.act = ACT_F}, one);
     turn_end_row(&f->turn, 0, &(struct program_row){.act = ACT_F});
+    assert_true(f->turn.in_vain); /* it did wait */
     turn_end(&f->turn, 0);
     turn_take(&f->turn, 2);
     turn_end(&f->turn, 2);
