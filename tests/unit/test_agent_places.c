@@ -181,10 +181,14 @@ TEST_F(a_tied_parameter_is_pulled_for_the_place_s_first_use, agent, .tied = true
     pull_all(f); /* and the unit that uses it last is ready */
     const uint32_t last = f->model.units_count - 1;
     gradient(f, last, lease.reply.ticket.node);
+    uint32_t pushed = 0;
     for (uint32_t i = 0; i < count(f, AGENT_PUSH); i++)
         for (uint32_t e = 0; e < seen(f, AGENT_PUSH, i)->push.entry_count; e++)
-            if (seen(f, AGENT_PUSH, i)->push.entries[e].chunk == shared->chunk_first)
+            if (seen(f, AGENT_PUSH, i)->push.entries[e].chunk == shared->chunk_first) {
                 assert_int_equal(seen(f, AGENT_PUSH, i)->push.entries[e].part, 1);
+                pushed++;
+            }
+    assert_int_equal(pushed, 1);
 }
 
 TEST_F(what_the_ticket_does_not_name_is_not_pushed, agent, TWO_STAGES)
