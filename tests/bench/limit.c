@@ -225,9 +225,13 @@ static size_t take_from_socket(struct connection *connection, const struct limit
                                uint8_t *block, struct limit_sink *sink)
 {
     size_t left = config->tensor_bytes - sink->bytes;
-    size_t got = connection_receive(connection, block,
+    uint8_t *to = sink->copy != NULL ? sink->copy + sink->bytes : block;
+    size_t got = connection_receive(connection, to,
                                     left < config->receive_bytes ? left : config->receive_bytes);
-    limit_sink_take(sink, block, got);
+    if (sink->copy != NULL)
+        sink->bytes += got;
+    else
+        limit_sink_take(sink, block, got);
     return got;
 }
 

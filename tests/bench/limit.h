@@ -13,7 +13,7 @@
 
 enum limit_direction {
     LIMIT_PUSH, /* the client sends, the server adds float32 into an array */
-    LIMIT_PULL  /* the server sends, the client copies into an array */
+    LIMIT_PULL  /* the server sends, the client receives into an array */
 };
 
 struct limit_config {
