@@ -30,9 +30,9 @@
 
 enum kernels_backend { KERNELS_CPU, KERNELS_CUDA };
 
-/* The number format of products in linear_* and attention_*; sums are fp32 always. TF32 rounds fp32
- * factors to 10 bits of mantissa, BF16 makes all elements bf16. Decides bits; a CPU has FP32
- * only. */
+/* The number format of products in linear_* and attention_*; sums are fp32 always. TF32 rounds the fp32
+ * factors of linear_* to 10 bits of mantissa, and leaves attention_* in fp32; BF16 makes all elements
+ * bf16. Decides bits; a CPU has FP32 only. */
 enum kernels_compute { KERNELS_COMPUTE_FP32, KERNELS_COMPUTE_TF32, KERNELS_COMPUTE_BF16 };
 
 /* Weights, activations and the gradients of activations. On a table opened for BF16 such an array

@@ -251,6 +251,7 @@ static enum err open_executors(struct worker_run *run, const struct place *place
 {
     uint32_t lanes = worker_run_lanes(run, place->stage);
     const struct spec_train *train = &run->spec.train;
+    kernels_use(run->kernels);
     struct executor_options options = {
         .kernels = run->kernels,
         .model = place->ranks > 1 ? &run->share : &run->model,

@@ -51,6 +51,13 @@ struct ring {
     unsigned next;
 };
 
+/* Another device of the machine. */
+struct peer {
+    bool asked, reached;
+};
+
+enum { PEERS_MAX = 64 };
+
 struct kernels_state {
     bool bf16;   /* elements are */
     bool groups; /* the device has products of warpgroups (wgmma.cuh) */
@@ -66,6 +73,7 @@ struct kernels_state {
     struct gemm *gemm;       /* this and the workspace: of the table that computes */
     struct failure *failure; /* shared by the device's tables */
     struct pins *pins;       /* of the table that copies out; NULL: the host shares no memory */
+    struct peer peers[PEERS_MAX];
     char name[288];
 };
 

@@ -218,18 +218,29 @@ static void device_use(SELF)
     cuda_ok(k, cudaSetDevice(k->state->device), "choice of the device");
 }
 
-/* Whether kernels of this device may read the other one's memory where it lies. */
-static bool reaches(SELF, int other)
+/* Has kernels of this device read the other one's memory where it lies. False: it cannot be. */
+static bool open_peer(SELF, int other)
 {
     int may = 0;
-    if (other == k->state->device)
-        return true;
     if (cudaDeviceCanAccessPeer(&may, k->state->device, other) != cudaSuccess || !may)
         return false;
     cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled)
         (void)cudaGetLastError(); /* which it is from then on, and no failure */
     return error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
+}
+
+/* The driver is asked once. */
+static bool reaches(SELF, int other)
+{
+    struct kernels_state *state = k->state;
+    if (other == state->device)
+        return true;
+    if (other >= PEERS_MAX)
+        return false;
+    if (!state->peers[other].asked)
+        state->peers[other] = (struct peer){true, open_peer(k, other)};
+    return state->peers[other].reached;
 }
 
 /* Where the device cannot read the other's memory, it is copied piece by piece. */

@@ -268,7 +268,7 @@ PARITY(at_real_shapes_rows_are_the_cpus)
 {
     embedding_at(*state, 16, 1024, 768, 50257);
     layernorm_at(*state, 16384, 768);
-    classifier_at(*state, 512, 50257, 47, true);
+    classifier_at(*state, 512, 50257, 47, true, 0);
 }
 #endif
 

@@ -7,7 +7,7 @@
 
 self=$(realpath "$0")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-small='' seconds=570 out=results stage=''
+small='' seconds=${seconds:-570} out=results-$(basename "$0") stage=''
 while [ $# -gt 0 ]; do
     case $1 in
     --small) small=1 ;;
@@ -119,10 +119,25 @@ wait_for_stages() {
     local process
     while [ ${#running[@]} -gt 0 ]; do
         for process in "${!running[@]}"; do
-            kill -0 "$process" 2>/dev/null || end_stage "$process"
+            if kill -0 "$process" 2>/dev/null; then
+                leave_stage "$process"
+            else
+                end_stage "$process"
+            fi
         done
         sleep 0.1
     done
+}
+
+# A process that the driver holds may outlive SIGKILL.
+leave_stage() { # process
+    local name cap file begun took
+    read -r name cap file begun <<<"${running[$1]}"
+    took=$((SECONDS - begun))
+    [ "$took" -gt $((cap + 10)) ] || return 0
+    unset "running[$1]"
+    echo "not ok - $name: cannot be ended" >>"$out/$name.running"
+    report_stage "$name" "$file" 'not ended' "$took"
 }
 
 end_stage() { # process
