@@ -187,8 +187,8 @@ struct grid {
     int64_t rows, cols, skip;
 };
 
-static const struct grid grids[] = {
-    {67, 48, 48}, {7, 13, 16}, {9, 12, 5}, {1, 5, 60}, {200, 1, 2}, {64, 100, 0}};
+static const struct grid grids[] = {{67, 48, 48}, {7, 13, 16}, {9, 12, 5},
+                                    {1, 5, 60},   {200, 1, 2}, {64, 100, 0}};
 
 static int64_t block_stride(const struct call *c)
 {

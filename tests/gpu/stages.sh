@@ -7,7 +7,10 @@
 
 self=$(realpath "$0")
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-small='' seconds=${seconds:-570} out=results-$(basename "$0") stage=''
+# Both scripts within 15 minutes.
+declare -A seconds_of=([first]=570 [second]=330)
+name=$(basename "$0")
+small='' seconds=${seconds_of[$name]:-570} out=results-$name stage=''
 while [ $# -gt 0 ]; do
     case $1 in
     --small) small=1 ;;
