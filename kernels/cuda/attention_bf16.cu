@@ -377,9 +377,9 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
         EACH_ELEMENT(1, OTHERS / 16) /* dS = P * (dP - D) */
         dscores.at[t][p][i].at[j] =
             scores.at[t][p][i].at[j] * (dscores.at[t][p][i].at[j] - row_D[j / 2]);
-        const typename Tiles::rounded_scores drounded = round_scores(dscores);
-        Tiles::start(drounded, products);
-        Tiles::add_products(products, drounded, Tiles::stage(key_rows, now));
+        const typename Tiles::rounded_scores rounded_dscores = round_scores(dscores);
+        Tiles::start(rounded_dscores, products);
+        Tiles::add_products(products, rounded_dscores, Tiles::stage(key_rows, now));
         Tiles::commit();
         Tiles::template wait<0>(products);
         now = next;
@@ -492,9 +492,9 @@ static __global__ void __launch_bounds__(Tiles::WARPS *WARP, Tiles::BLOCKS)
         EACH_ELEMENT(1, OTHERS / 16) /* dS = P * (dP - D) */
         dscores.at[t][p][i].at[j] = scores.at[t][p][i].at[j] * (dscores.at[t][p][i].at[j] -
                                                                 numbers[now].D[column_of(p, i, j)]);
-        const typename Tiles::rounded_scores drounded = round_scores(dscores);
-        Tiles::start(drounded, dkeys);
-        Tiles::add_products(dkeys, drounded, Tiles::stage(query_rows, now));
+        const typename Tiles::rounded_scores rounded_dscores = round_scores(dscores);
+        Tiles::start(rounded_dscores, dkeys);
+        Tiles::add_products(dkeys, rounded_dscores, Tiles::stage(query_rows, now));
         Tiles::commit();
         Tiles::template wait<0>(dkeys, dvalues);
         query = query_then;

@@ -1,5 +1,5 @@
-/* Two runs are equal: each value is one thread's. A block crosses in one copy, through the staging memory on
- * the device unless its values lie there as they do in the bytes. */
+/* Two runs are equal: each value is one thread's. A block crosses in one copy, through the staging
+ * memory on the device unless its values lie there as they do in the bytes. */
 #include "kernels/cuda/elements.cuh"
 
 static_assert((int)KERNELS_BLOCK_BYTES_MAX <= (int)STAGING_BYTES, "a block is staged whole");
