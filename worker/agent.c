@@ -84,7 +84,7 @@ static void settle(struct agent *agent, struct agent_ticket *ticket)
 /* Ends the membership; the agent joins again. */
 static void go_away(struct agent *agent, uint64_t now_ms)
 {
-    if (agent->member.phase == AGENT_PHASE_STOPPED)
+    if (agent_has_stopped(agent))
         return;
     agent_end_tickets(agent, ERR_UNKNOWN_MEMBER);
     agent_tickets_forget_completes(&agent->tickets); /* the coordinator would not know the member */
@@ -93,10 +93,15 @@ static void go_away(struct agent *agent, uint64_t now_ms)
     agent_member_away(&agent->member, now_ms, &agent->jitter);
 }
 
+bool agent_has_stopped(const struct agent *agent)
+{
+    return agent->member.phase == AGENT_PHASE_STOPPED;
+}
+
 /* Ends everything. STOP with that reason follows when the compute under way has ended. */
 void agent_stop(struct agent *agent, enum err err)
 {
-    if (agent->member.phase == AGENT_PHASE_STOPPED)
+    if (agent_has_stopped(agent))
         return;
     agent_member_stop(&agent->member, err);
     struct agent_ticket *ticket;

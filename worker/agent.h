@@ -117,6 +117,8 @@ void agent_computed(struct agent *agent, uint64_t now_ms, const struct agent_res
 void agent_acked(struct agent *agent, uint64_t now_ms, uint32_t server, const struct push_ack *ack);
 /* Finish or drop the ticket at hand before `deadline_ms`, then leave. Called twice: at once. */
 void agent_leave(struct agent *agent, uint64_t now_ms, uint64_t deadline_ms);
+/* It has stopped: AGENT_STOP follows when what is computed has ended. */
+bool agent_has_stopped(const struct agent *agent);
 /* The run ended, as a notice says. */
 void agent_run_over(struct agent *agent, uint64_t now_ms);
 

@@ -93,7 +93,7 @@ static bool next_effect(struct agent *agent, uint64_t now_ms, struct agent_effec
     if (agent_tickets_next_cancel(tickets, ret_effect) || next_leave(agent, now_ms, ret_effect) ||
         agent_leases_next(&agent->leases, ret_effect))
         return true;
-    if (agent->member.phase == AGENT_PHASE_STOPPED)
+    if (agent_has_stopped(agent))
         return !agent_tickets_computing(tickets) &&
                agent_member_next_stop(&agent->member, ret_effect);
     if (agent_member_next_join(&agent->member, now_ms, ret_effect) ||
@@ -149,7 +149,7 @@ static void check_effect(const struct agent *agent, const struct agent_effect *e
         check(!agent_holds_ticket(agent) && !agent_tickets_computing(&agent->tickets));
         break;
     case AGENT_STOP:
-        check(agent->member.phase == AGENT_PHASE_STOPPED);
+        check(agent_has_stopped(agent));
         check(!agent_tickets_computing(&agent->tickets));
         break;
     default:
@@ -172,7 +172,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 uint64_t agent_wake_ms(const struct agent *agent)
 {
-    if (agent->member.phase == AGENT_PHASE_STOPPED)
+    if (agent_has_stopped(agent))
         return UINT64_MAX;
     uint64_t wake = agent->give_back_at;
     if (agent->member.phase == AGENT_PHASE_AWAY)

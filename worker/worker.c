@@ -30,6 +30,7 @@
 #include "worker/worker_link.h"
 #include "worker/worker_meter.h"
 #include "worker/worker_places.h"
+#include "worker/worker_stop.h"
 
 enum {
     EVENTS_BATCH = 64,
@@ -59,21 +60,6 @@ static void note_push_cost(struct worker *worker, const struct complete_request 
                 log_uint("compute_ms", sums.compute_ms), log_uint("push_ms", sums.push_ms),
                 log_uint("pushed_bytes", sums.bytes),
                 log_text("next", push_cost_advice(&worker->run.spec)));
-}
-
-/* A place does not fit here. */
-static bool is_too_small(const struct worker *worker, enum err stop)
-{
-    bool refused = worker->run.refused.text[0] != 0;
-    return worker->member != 0 && (stop == ERR_NOMEM || (stop == ERR_UNSUPPORTED && refused));
-}
-
-/* The coordinator tells that from a loss. */
-static void leave_too_small(struct worker *worker)
-{
-    snprintf(worker->leave_reason, sizeof worker->leave_reason, "too small: %.100s",
-             worker->failure.text);
-    worker_call_leave(worker);
 }
 
 static void carry_out_push(struct worker *worker, const struct agent_effect *effect)
@@ -156,17 +142,7 @@ static void carry_out(struct worker *worker, const struct agent_effect *effect)
         worker_call_leave(worker);
         break;
     case AGENT_STOP:
-        if (effect->stop == ERR_RUN_CHANGED)
-            worker->failure = (struct reason){0}; /* the error's own words; the log has more */
-        if (is_too_small(worker, effect->stop))
-            leave_too_small(worker);
-        else if (effect->stop == ERR_OK)
-            log_info(worker->config->logger, "worker ends",
-                     log_text("reason", worker->leave_reason),
-                     log_uint("servers", worker->link_count),
-                     log_uint("in_shared_memory", worker_links_shared(worker)));
-        worker->stopped = true;
-        worker->stop = effect->stop;
+        worker_stop(worker, effect->stop);
         break;
     }
 }
@@ -492,8 +468,10 @@ static void work(struct worker *worker)
     struct agent_effect effect;
     scoped(scene_leave) struct scene scene = {"work", 0, describe, worker};
     scene_enter(&scene);
-    while (!worker->stopped && agent_next(worker->agent, worker_now_ms(), &effect))
+    while (!worker->stopped && agent_next(worker->agent, worker_now_ms(), &effect)) {
         carry_out(worker, &effect);
+        worker_stop_note(worker);
+    }
     worker_call_again(worker, worker_now_ms());
     if (worker_now_ms() >= worker->heartbeat_at_ms && worker->member_link.stream != NULL)
         worker_link_heartbeat(worker);
@@ -522,6 +500,7 @@ static void wait_for_events(struct worker *worker, uint64_t deadline_ns)
         scoped(scene_leave) struct scene scene = {"event", events[i].kind, describe, worker};
         scene_enter(&scene);
         on_event(worker, &events[i]);
+        worker_stop_note(worker);
         if (worker->agent != NULL)
             agent_check_event(worker->agent);
         worker_event_release(&events[i]);

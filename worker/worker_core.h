@@ -172,7 +172,9 @@ struct worker {
     bool graphs_reported;   /* that the device refused one */
     bool stopped;
     enum err stop;
-    struct reason failure; /* the newest sentence that came with an error */
+    struct reason failure;      /* the newest sentence that came with an error */
+    struct reason stop_failure; /* the one that the agent stopped with */
+    bool stop_noted;
 };
 
 static inline uint64_t worker_now_ms(void)

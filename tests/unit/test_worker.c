@@ -9,6 +9,7 @@
 #include "worker/worker_calls.h"
 #include "worker/worker_join.h"
 #include "worker/worker_places.h"
+#include "worker/worker_stop.h"
 
 enum { DESCRIBED, JOINED, OPENED, COMPLETED };
 
@@ -306,4 +307,21 @@ TEST_F(a_lease_that_is_not_taken_stops_the_agent, agent)
     assert_false(worker.stopped);
     look(f);
     assert_int_equal(seen(f, AGENT_STOP, 0)->stop, ERR_INVALID);
+}
+
+/* Another lane may compute when the agent stops, and a call may be under way: both are broken off. */
+TEST_F(a_worker_ends_with_the_sentence_that_it_stopped_with, agent)
+{
+    struct worker worker = {.agent = f->agent, .failure = {.text = "the answer of a call"}};
+    start(f);
+    worker_stop_note(&worker);
+    snprintf(worker.failure.text, sizeof worker.failure.text, "no room for the place");
+    agent_lease_failed(f->agent, ERR_NOMEM);
+    worker_stop_note(&worker);
+    snprintf(worker.failure.text, sizeof worker.failure.text, "a call is broken off");
+    worker_stop_note(&worker);
+    worker_stop(&worker, ERR_NOMEM);
+    assert_string_equal(worker.failure.text, "no room for the place");
+    assert_true(worker.stopped);
+    assert_int_equal(worker.stop, ERR_NOMEM);
 }
