@@ -14,7 +14,8 @@ struct tls_records {
     BIO_METHOD *method;
     const struct tls_records_events *events;
     void *owner;
-    bool ran_dry; /* the last call of OpenSSL wanted bytes that have not come */
+    bool ran_dry;         /* the last call of OpenSSL wanted bytes that have not come */
+    uint64_t key_records; /* that were encrypted with the present key */
 };
 
 /* ---- What OpenSSL writes to and reads from ---- */
@@ -83,9 +84,21 @@ void tls_records_free(struct tls_records *records)
     free(records);
 }
 
+/* OpenSSL leaves that to its user. The peer need not renew its own key: it counts for itself. */
+static void renew_key(struct tls_records *records)
+{
+    records->key_records = 0;
+    if (SSL_key_update(records->connection, SSL_KEY_UPDATE_NOT_REQUESTED) != 1)
+        ERR_clear_error(); /* TLS 1.2 has none */
+}
+
 enum err tls_records_write(struct tls_records *records, struct slice plain)
 {
     size_t written = 0; /* all of it: nothing is refused by bytes_out() */
+    size_t count = (plain.bytes + TLS_RECORD_BYTES_MAX - 1) / TLS_RECORD_BYTES_MAX;
+    if (records->key_records + count > records->events->key_records)
+        renew_key(records);
+    records->key_records += count;
     if (plain.bytes == 0 ||
         SSL_write_ex(records->connection, plain.data, plain.bytes, &written) == 1)
         return ERR_OK;

@@ -22,6 +22,8 @@ struct records_fixture {
     struct side client, server;
     unsigned rekeys_max; /* 0: nobody watches the server's side */
     unsigned rekeys;
+    uint64_t key_records;
+    struct tls_records_events events;
 };
 
 static void on_send(void *owner, struct slice bytes)
@@ -40,8 +42,6 @@ static size_t on_receive(void *owner, uint8_t *ret_bytes, size_t count)
     side->read += bytes;
     return bytes;
 }
-
-static const struct tls_records_events events = {on_send, on_receive};
 
 static unsigned secret_of_server(SSL *connection, const char *identity, unsigned char *ret_secret,
                                  unsigned bytes_max)
@@ -122,8 +122,10 @@ static void records_set_up(struct records_fixture *f)
     }
     assert_true(SSL_is_init_finished(f->client.connection));
     assert_true(SSL_is_init_finished(f->server.connection));
-    f->client.records = tls_records_new(f->client.connection, &events, &f->client);
-    f->server.records = tls_records_new(f->server.connection, &events, &f->server);
+    f->events = (struct tls_records_events){on_send, on_receive,
+                                            f->key_records > 0 ? f->key_records : TLS_KEY_RECORDS};
+    f->client.records = tls_records_new(f->client.connection, &f->events, &f->client);
+    f->server.records = tls_records_new(f->server.connection, &f->events, &f->server);
     assert_non_null(f->client.records);
     assert_non_null(f->server.records);
 }
@@ -226,6 +228,18 @@ TEST_F(keys_change_when_the_peer_asks, records)
     assert_int_equal(next(&f->client), 3);
     assert_int_equal(tls_records_read(f->client.records, got, 3), ERR_OK);
     assert_memory_equal(got, "two", 3);
+}
+
+TEST_F(a_key_is_renewed_before_it_has_encrypted_too_much, records, .rekeys_max = 3,
+       .key_records = 3)
+{
+    for (uint8_t i = 0, got = 0; i < 10; i++) {
+        write_bytes(&f->client, &i, 1);
+        assert_int_equal(next(&f->server), 1);
+        assert_int_equal(tls_records_read(f->server.records, &got, 1), ERR_OK);
+        assert_int_equal(got, i);
+        assert_int_equal(f->rekeys, i / 3);
+    }
 }
 
 static void renew_keys(struct side *side, unsigned count)

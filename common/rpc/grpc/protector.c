@@ -331,7 +331,7 @@ static struct protector *protector_new(void *connection)
 {
     static const struct protector_functions functions = {protect, unprotect, destroy,
                                                          frame_bytes_max};
-    static const struct tls_records_events events = {on_send, on_receive};
+    static const struct tls_records_events events = {on_send, on_receive, TLS_KEY_RECORDS};
     struct protector *protector = calloc(1, sizeof *protector);
     if (protector == NULL)
         return NULL;
