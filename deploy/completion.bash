@@ -39,6 +39,7 @@ _roost_options() { # word, command…
         _roost_choose "$word" "$(_roost_keys)"
         return
     fi
+    [[ $option == -* ]] || return 0 # a path may have what sed reads as its own
     _roost_choose "$word" "$(_roost_help "$@" | sed -nE "s/^.* $option=([a-z0-9-]+(\|[a-z0-9-]+)+).*/\1/p" | tr '|' ' ')"
 }
 

@@ -1,6 +1,7 @@
 /* roost-replay DIR: repeats the run of a checkpoint in one process, from its spec, its data and
  * what its order log says, and compares the bytes it ends in with the checkpoint's. */
 #include "common/data/run_data.h"
+#include "common/file.h"
 #include "common/files/checkpoint.h"
 #include "common/files/json.h"
 #include "common/files/order.h"
@@ -261,6 +262,8 @@ int main(int argc, char **argv)
     struct result result = {0};
     struct reason reason = {.text = ""};
     argp_err_exit_status = EXIT_USAGE;
+    file_standard_open();
+    file_faults_explain();
     flags_parse(&argp, argc, argv, &arguments);
     if (arguments.path == NULL) {
         fprintf(stderr, "roost replay: which DIR?\n");

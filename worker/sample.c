@@ -25,6 +25,8 @@ struct sampler {
     int32_t *window; /* (context) on the host */
     uint32_t length;
     uint32_t classes;
+    bool bytes;
+    uint32_t drawn;              /* the first so many classes may be */
     float *host_logits, *sorted; /* (classes) */
 };
 
@@ -135,9 +137,9 @@ static int descending(const void *a, const void *b)
 /* The smallest logit that may be drawn. */
 static float threshold(const struct sampler *s, uint32_t top_k)
 {
-    memcpy(s->sorted, s->host_logits, s->classes * sizeof *s->sorted);
-    qsort(s->sorted, s->classes, sizeof *s->sorted, descending);
-    return s->sorted[(top_k == 0 || top_k > s->classes ? s->classes : top_k) - 1];
+    memcpy(s->sorted, s->host_logits, s->drawn * sizeof *s->sorted);
+    qsort(s->sorted, s->drawn, sizeof *s->sorted, descending);
+    return s->sorted[(top_k == 0 || top_k > s->drawn ? s->drawn : top_k) - 1];
 }
 
 /* -1: nothing can be drawn, the weights are NaN. */
@@ -147,7 +149,7 @@ static int32_t draw(const struct sampler *s, const struct sample_options *option
     float least = threshold(s, options->top_k);
     double best_score = 0;
     int32_t best = -1;
-    for (uint32_t token = 0; token < s->classes; token++) {
+    for (uint32_t token = 0; token < s->drawn; token++) {
         double score = (double)s->host_logits[token];
         if (options->temperature > 0) {
             /* Between the generator's 2^-24 steps: never 0 or 1, which have no such logarithm. */
@@ -225,7 +227,7 @@ static enum err read_numbers(struct sampler *s, struct slice prompt, struct reas
 
 static enum err write_token(const struct sampler *s, int32_t token, struct buf *buf)
 {
-    if (s->classes != BYTES)
+    if (!s->bytes)
         return buf_printf(buf, " %d", token);
     const uint8_t byte = (uint8_t)token;
     return buf_append(buf, &byte, 1);
@@ -252,10 +254,15 @@ enum err sample_text(const struct kernels *k, const struct model *model, float *
     const struct model_sample about = model_sample(&model->settings);
     if (!about.tokens)
         return reason_set(reason, ERR_UNSUPPORTED, "text comes only from a model of tokens");
+    bool bytes = options->bytes || about.classes == BYTES;
     scoped(sampler_release) struct sampler sampler = {
-        .k = k, .model = model, .classes = about.classes};
+        .k = k,
+        .model = model,
+        .classes = about.classes,
+        .bytes = bytes,
+        .drawn = bytes && about.classes > BYTES ? BYTES : about.classes};
     TRY(set_up(&sampler, weights));
-    if (about.classes == BYTES)
+    if (bytes)
         read_bytes(&sampler, prompt);
     else
         TRY(read_numbers(&sampler, prompt, reason));

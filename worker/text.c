@@ -85,7 +85,9 @@ enum err text_write(const char *path, const char *prompt, const struct sample_op
     TRY(buf_append(&text, prompt, begin.bytes));
     TRY(open_model(path, &loaded, reason));
     TRY(read_weights(&loaded, reason));
-    TRY(sample_text(loaded.kernels, &loaded.model, loaded.weights, begin, options, &text, reason));
+    struct sample_options drawn = *options;
+    drawn.bytes = loaded.spec.data.kind == SPEC_TEXT;
+    TRY(sample_text(loaded.kernels, &loaded.model, loaded.weights, begin, &drawn, &text, reason));
     all = buf_slice(&text);
     if (isatty(STDOUT_FILENO) == 1)
         write_to_terminal(all);

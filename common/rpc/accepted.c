@@ -223,20 +223,23 @@ static void set_open_bytes(struct accepted *accepted, uint32_t bytes)
     atomic_fetch_add(&accepted->table->unfinished_bytes, (long long)bytes - before);
 }
 
+/* The one that has most, when those that are not closing have too much: what the others have counts
+ * until the library is through with them, and nobody else is to go for it. */
 static void close_largest(struct accepted_table *table)
 {
     thread_lock(&table->lock);
     struct accepted *largest = NULL;
-    long long most = 0;
+    long long most = 0, sum = 0;
     for (struct ring *link = table->all.behind; link != &table->all; link = link->behind) {
         struct accepted *accepted = RING_ITEM(link, struct accepted, all);
-        long long bytes = own_bytes(accepted);
-        if (accepted->closing || bytes <= most)
+        long long bytes = accepted->closing ? 0 : own_bytes(accepted);
+        sum += bytes;
+        if (bytes <= most)
             continue;
         largest = accepted;
         most = bytes;
     }
-    if (largest != NULL)
+    if (sum > (long long)table->limits.unfinished_bytes_max)
         close_locked(largest, CLOSING_MOST_UNFINISHED);
     thread_unlock(&table->lock);
 }

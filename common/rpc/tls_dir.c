@@ -365,9 +365,10 @@ static enum err hosts_before(const char *path, struct tls_hosts *ret_hosts, stru
     scoped(buf_release) struct buf before = {0};
     struct reason why = {0};
     *ret_hosts = (struct tls_hosts){0};
-    if (file_read(path, TLS_PEM_BYTES_MAX, &before, NULL) != ERR_OK)
-        return ERR_OK;
-    enum err err = tls_hosts_of(buf_slice(&before), ret_hosts, &why);
+    enum err err = file_read(path, TLS_PEM_BYTES_MAX, &before, reason);
+    if (err != ERR_OK)
+        return err == ERR_NOT_FOUND ? ERR_OK : err;
+    err = tls_hosts_of(buf_slice(&before), ret_hosts, &why);
     if (err == ERR_INVALID)
         return reason_set(reason, err,
                           "%s: %.200s; remove that file, and name its hosts anew (--host)", path,
@@ -420,6 +421,16 @@ static enum err wanted_check(const struct tls_certificates *wanted, struct reaso
     return tls_request_check(&request, reason);
 }
 
+/* A new server needs the list, if there is one. */
+static enum err give_list(const char *dir, const char *list, struct reason *reason)
+{
+    scoped(buf_release) struct buf revoked = {0};
+    enum err err = file_read(list, REVOKED_BYTES_MAX, &revoked, reason);
+    if (err != ERR_OK)
+        return err == ERR_NOT_FOUND ? ERR_OK : err;
+    return give_revoked(dir, buf_slice(&revoked), reason);
+}
+
 /* A folder for that machine: ca.crt, ROLE.crt, ROLE.key, and the list that a server needs. */
 static enum err certificate_make(const char *dir, const struct authority *authority,
                                  enum tls_role role, const struct tls_certificates *wanted,
@@ -427,7 +438,7 @@ static enum err certificate_make(const char *dir, const struct authority *author
 {
     struct tls_path folder, list, ca_path, path, key_path;
     struct tls_hosts hosts;
-    scoped(buf_release) struct buf ending = {0}, revoked = {0};
+    scoped(buf_release) struct buf ending = {0};
     if (wanted->name != NULL)
         TRY(buf_printf(&ending, "-%s", wanted->name));
     TRY(path_of(dir, tls_role_name(role), ending.data != NULL ? (const char *)ending.data : "",
@@ -450,9 +461,8 @@ static enum err certificate_make(const char *dir, const struct authority *author
                   &certificate, &key, reason));
     TRY(file_make_dirs(folder.text, 0755, reason));
     TRY(pem_write(ca_path.text, &authority->certificate, 0644, reason));
-    if (role == TLS_ROLE_SERVER &&
-        file_read(list.text, REVOKED_BYTES_MAX, &revoked, NULL) == ERR_OK)
-        TRY(give_revoked(dir, buf_slice(&revoked), reason));
+    if (role == TLS_ROLE_SERVER)
+        TRY(give_list(dir, list.text, reason));
     TRY(pem_write(key_path.text, &key, 0600, reason));
     return pem_write(path.text, &certificate, 0644, reason);
 }
@@ -522,10 +532,10 @@ static enum err machines_renew(const char *dir, const struct authority *authorit
     TRY(tls_revoked_read(list.text, &revoked, &news, reason));
     TRY(file_list(dir, &names, reason));
     for (size_t i = 0; i < names.count; i++) {
-        struct reason why;
+        struct reason why = {0};
         enum err err = machine_renew(dir, names.names[i], authority, wanted, &revoked, &why);
         if (err != ERR_OK && first == ERR_OK)
-            first = reason_set(reason, err, "%s", why.text);
+            first = reason_set(reason, err, "%s", reason_text(err, &why));
     }
     return first;
 }

@@ -628,13 +628,15 @@ static struct config_item trimmed(const char *text, size_t bytes)
     return (struct config_item){.text = text, .bytes = bytes, .plain = true};
 }
 
-/* A value from outside a file: verbatim, except that "[a, b]" is a list where one is wanted. */
+/* A value from outside a file: verbatim, except that "[a, b]" is a list where one is wanted. A text
+ * is as if in quotation marks: nothing, and the word null, are texts. */
 static void split(struct config_value *value, const struct config_field *field, const char *text)
 {
     value->kind = CONFIG_YAML_SCALAR;
     value->items = value->split;
     value->count = 1;
-    value->split[0] = (struct config_item){.text = text, .bytes = strlen(text), .plain = true};
+    value->split[0] = (struct config_item){
+        .text = text, .bytes = strlen(text), .plain = field->type != CONFIG_TEXT};
     struct config_item all = trimmed(text, strlen(text));
     if (!assigners[field->type].list || all.bytes < 2 || all.text[0] != '[' ||
         all.text[all.bytes - 1] != ']')

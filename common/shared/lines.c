@@ -17,6 +17,7 @@
 
 enum {
     EVENTS_MAX = 64,
+    ACCEPTS_MAX = 64,       /* in one turn */
     STRANGERS_MAX = 256,    /* that have connected and said nothing yet */
     STRANGER_MS_MAX = 5000, /* for that long */
     FULL_MS = 50,           /* the pause when no file is left for who connects */
@@ -193,10 +194,11 @@ static bool is_full(int number)
     return number == EMFILE || number == ENFILE || number == ENOBUFS || number == ENOMEM;
 }
 
-/* Everybody who wants to connect; another user, or who finds no place, is sent away. */
-static void accept_all(struct lines *lines)
+/* Who wants to connect; another user, or who finds no place, is sent away. Others than these wait
+ * until the thread comes back: somebody may connect faster than it sends them away. */
+static void accept_some(struct lines *lines)
 {
-    for (;;) {
+    for (uint32_t i = 0; i < ACCEPTS_MAX; i++) {
         int accepted = accept4(lines->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (accepted < 0 && is_full(errno))
             pause_listening(lines);
@@ -353,7 +355,7 @@ static void take_news(struct lines *lines, void *what)
         ssize_t got = read(lines->waker, &count, sizeof count);
         (void)got; /* it woke, whatever the count */
     } else if (what == &lines->listener) {
-        accept_all(lines);
+        accept_some(lines);
     } else if (is_stranger(lines, what)) {
         hear(lines, what);
     } else if (lender != NULL) {

@@ -228,7 +228,7 @@ static enum err wait_readable(int unix_socket, uint64_t deadline_ns, const char 
     }
 }
 
-/* What came with the words; -1: no file, or more than one, which may have come all the same. */
+/* What came with the words; -1: no file. */
 static int file_of(struct msghdr *message)
 {
     struct cmsghdr *rights = CMSG_FIRSTHDR(message);
@@ -263,7 +263,7 @@ ssize_t shared_link_receive(const struct shared_link *link, void *bytes, size_t 
     struct msghdr message = {.msg_iov = &vector,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
+                             .msg_controllen = CMSG_LEN(sizeof(int))}; /* others stay there */
     ssize_t got = recvmsg(link->socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     *ret_file = got > 0 ? file_of(&message) : -1;
     return got;

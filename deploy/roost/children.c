@@ -240,13 +240,22 @@ static bool any_runs(struct children *children, const char *prefix)
     return runs;
 }
 
-void children_wait(struct children *children, const char *prefix, uint64_t timeout_ms)
+bool children_end_within(struct children *children, const char *prefix, uint64_t timeout_ms)
 {
     uint64_t deadline = now_ms() + timeout_ms;
     while (any_runs(children, prefix)) {
         if (now_ms() >= deadline)
-            children_signal(children, prefix, SIGKILL);
+            return false;
         usleep(POLL_US);
+    }
+    return true;
+}
+
+void children_wait(struct children *children, const char *prefix, uint64_t timeout_ms)
+{
+    while (!children_end_within(children, prefix, timeout_ms)) {
+        children_signal(children, prefix, SIGKILL);
+        timeout_ms = POLL_US / 1000;
     }
 }
 

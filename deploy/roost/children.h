@@ -59,7 +59,9 @@ uint64_t children_up_ms(const struct children *children, const char *prefix);
 uint64_t children_resident_bytes(const struct children *children, const char *prefix);
 /* Signals all that run and start with `prefix`. */
 void children_signal(struct children *children, const char *prefix, int number);
-/* Waits until all with `prefix` have ended or the time is over; then kills them. */
+/* Waits until all with `prefix` have ended. False: the time was over before. */
+bool children_end_within(struct children *children, const char *prefix, uint64_t timeout_ms);
+/* The same; when the time is over, kills them. */
 void children_wait(struct children *children, const char *prefix, uint64_t timeout_ms);
 void children_release(struct children *children); /* kills what runs */
 

@@ -269,7 +269,10 @@ static void note_generation(struct progress *progress, const struct status_reply
 {
     if (progress->generation != 0 && status->generation > progress->generation) {
         progress_clear(progress);
-        fprintf(stderr, "going on from the checkpoint of step %" PRIu64 "\n", status->step);
+        /* Of the newest cut, unless that is of this generation already: then steps went by unseen. */
+        uint64_t step =
+            status->cut.generation < status->generation ? status->cut.version : status->step;
+        fprintf(stderr, "going on from the checkpoint of step %" PRIu64 "\n", step);
         progress->from = progress->next = progress->newest = (struct progress_mark){0};
     }
     progress->generation = status->generation;

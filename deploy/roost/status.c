@@ -126,7 +126,7 @@ static struct run_facts run_facts_of(struct client *client)
         return (struct run_facts){0};
     return (struct run_facts){.mesh = mesh_of(&spec),
                               .sample_tokens = model_sample(&spec.model).predictions,
-                              .step_samples = (uint64_t)spec.train.slots * spec.train.slot_samples};
+                              .step_samples = spec_step_samples(&spec)};
 }
 
 /* How fast it is, the mean of this start of the coordinator; NAN: not known. */

@@ -43,6 +43,8 @@ enum {
     START_MS = 30000,      /* until the coordinator answers */
     LEAVE_MS = 10000,      /* until a process told to end has ended */
     PAUSE_MS = 35000, /* the same of servers that write a checkpoint first: their --stop-ms twice */
+    PAUSE_SAID_MS = 1000, /* so long it is not said that there is one */
+    PAUSE_LOOK_MS = 100,
     LOG_TAIL_BYTES = 2048,
     FAILED_STARTS_MAX = 5,
     STARTS_MAX = 64, /* workers that have been started and have not joined */
@@ -743,13 +745,29 @@ static int stopped_exit_code(const struct watch_signals *signals)
     return interrupted != EXIT_SUCCESS ? interrupted : EXIT_STOPPED;
 }
 
+/* Until the servers have ended, or Ctrl-C is pressed once more than it was `heard`. */
+static void wait_for_checkpoint(struct up *up, unsigned heard)
+{
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), PAUSE_MS);
+    children_signal(&up->children, "server", SIGTERM);
+    if (children_end_within(&up->children, "server", PAUSE_SAID_MS))
+        return;
+    fprintf(stderr, "waiting at most %d s for a checkpoint (Ctrl-C: at once)\n", PAUSE_MS / 1000);
+    while (watch_signals_count(up->signals) == heard && time_now_ns() < deadline_ns &&
+           !children_end_within(&up->children, "server", PAUSE_LOOK_MS))
+        ;
+}
+
 /* After an error the coordinator's server writes a checkpoint, if there is time for it: after a second
  * Ctrl-C there is none. */
 static void give_up(struct up *up, enum err err)
 {
     bool at_once = err == ERR_CANCELLED;
+    unsigned heard = watch_signals_count(up->signals);
     end_each(up, "worker", LEAVE_MS);
-    end_each(up, "server", at_once ? LEAVE_MS : PAUSE_MS);
+    if (!at_once)
+        wait_for_checkpoint(up, heard);
+    end_each(up, "server", LEAVE_MS);
     if (up->begun_ms != 0 && !up->summed_up && !at_once &&
         run_directory_has_checkpoint(up->directory.path))
         say_how_to_go_on(up);

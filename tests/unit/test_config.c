@@ -238,6 +238,7 @@ TEST(a_wrong_override_is_named_as_it_was_given)
         {"body.wheels=", NULL, "--set body.wheels=: body.wheels has no value"},
         {"name=\x1b[2J", NULL,
          "--set name=?[2J: name must be printable text of 1 to 11 bytes, not \"?[2J\""},
+        {"name=", NULL, "--set name=: name must be printable text of 1 to 11 bytes, not \"\""},
         {"seats=3", NULL,
          "--set seats=3: seats must be a list of 1 to 4 integers from 1 to 9, not \"3\""},
         {"seats=[3,,4]", NULL, "--set seats=[3,,4]: seats has no value"},
@@ -250,6 +251,18 @@ TEST(a_wrong_override_is_named_as_it_was_given)
         const char *environment[] = {rows[i].environment, NULL};
         struct config_overrides overrides = {&rows[i].flag, rows[i].flag != NULL, environment};
         expect_reason("kind: car", &overrides, rows[i].reason);
+    }
+}
+
+TEST(a_text_from_outside_a_file_is_verbatim)
+{
+    static const char *const texts[] = {"null", "~", "no", "[a]", " a "};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        char flag[32];
+        snprintf(flag, sizeof flag, "name=%s", texts[i]);
+        const char *const flags[] = {flag};
+        struct config_overrides overrides = {flags, 1, NULL};
+        assert_string_equal(parsed("kind: car", &overrides).name, texts[i]);
     }
 }
 

@@ -495,6 +495,38 @@ TEST_F(a_message_that_is_too_long_ends_the_stream_before_its_bytes_come, stream,
     assert_string_equal(f->closed_reason.text, "message has 101 bytes, the limit is 100");
 }
 
+/* The rest of it has no room, and another one is queued. */
+static bool is_in_the_middle(struct rpc_stream *stream)
+{
+    thread_lock(&stream->lock);
+    bool middle = stream->writing != NULL && stream->begun && stream_queued_locked(stream) > 0;
+    thread_unlock(&stream->lock);
+    return middle;
+}
+
+TEST_F(words_that_nobody_writes_end_a_stream_whose_message_has_no_room, stream)
+{
+    const uint64_t words[4] = {7};
+    struct reason reason;
+    assert_int_equal(rpc_stream_open(f->channel, "/test.T/Echo", &held_events, f, &f->stream),
+                     ERR_OK);
+    wait_shared(f);
+    atomic_store(&held, true);
+    while (!is_in_the_middle(f->server_stream))
+        ignore(try_filled(f, f->server_stream)); /* its queue may be full */
+    usleep(LATE_MS * 1000);                      /* all that has room is written by then */
+    assert_true(is_in_the_middle(f->server_stream));
+    thread_lock(&f->stream->lock);
+    assert_int_equal(shared_link_begin(f->stream->line.link,
+                                       (struct slice){(const uint8_t *)words, sizeof words}, 0,
+                                       &reason),
+                     ERR_OK);
+    thread_unlock(&f->stream->lock);
+    tally_wait(&f->tally, SERVER_CLOSED, 1);
+    atomic_store(&held, false);
+    expect_closed(f, ERR_MALFORMED);
+}
+
 /* A loan whose table has room for one piece, and then so many bytes of the header, which are 0. */
 static void write_loan(struct stream_fixture *world, uint64_t number, uint64_t extents,
                        const uint64_t *extent, size_t header_bytes)

@@ -303,29 +303,35 @@ struct hello {
 };
 static const struct hello good_hello = {UINT64_C(0x32306b6e696c6472), HOSTILE_RING, {0}};
 
-/* The honest side's end of a socket over which that came; file -1: without a file. */
-static int hand_over(const struct hello *hello, size_t bytes, int file)
+/* The honest side's end of a socket over which that came, with up to two files. */
+static int hand_over_files(const struct hello *hello, size_t bytes, const int *files, size_t count)
 {
     int sockets[2];
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
     } control = {.bytes = {0}};
     struct iovec vector = {(void *)(uintptr_t)hello, bytes};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-    if (file >= 0) {
+    if (count > 0) {
         message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
+        message.msg_controllen = CMSG_SPACE(count * sizeof *files);
         struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
         rights->cmsg_level = SOL_SOCKET;
         rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof file);
-        memcpy(CMSG_DATA(rights), &file, sizeof file);
+        rights->cmsg_len = CMSG_LEN(count * sizeof *files);
+        memcpy(CMSG_DATA(rights), files, count * sizeof *files);
     }
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
     assert_true(sendmsg(sockets[0], &message, 0) == (ssize_t)bytes);
     close(sockets[0]);
     return sockets[1];
+}
+
+/* The same; file -1: without one. */
+static int hand_over(const struct hello *hello, size_t bytes, int file)
+{
+    return hand_over_files(hello, bytes, &file, file >= 0 ? 1 : 0);
 }
 
 static int memory_of(size_t bytes, int seals)
@@ -509,4 +515,29 @@ TEST(memory_that_could_go_away_is_not_taken)
         assert_string_equal(reason.text, rows[i].text);
         close(memory);
     }
+}
+
+/* The number of the next file that is opened. */
+static int next_file(void)
+{
+    int file = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    assert_true(file >= 0);
+    close(file);
+    return file;
+}
+
+TEST(a_second_file_beside_the_memory_is_not_kept)
+{
+    int memory = memory_of(HOSTILE_BYTES, SEALS);
+    const int files[] = {memory, STDERR_FILENO};
+    int before = next_file();
+    for (int i = 0; i < 3; i++) {
+        struct shared_link *link = NULL;
+        struct reason reason = {{0}};
+        int socket = hand_over_files(&good_hello, sizeof good_hello, files, 2);
+        assert_int_equal(shared_link_take(socket, &options, soon(), &link, &reason), ERR_OK);
+        shared_link_free(link);
+    }
+    assert_int_equal(next_file(), before);
+    close(memory);
 }

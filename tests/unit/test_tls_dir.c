@@ -505,6 +505,18 @@ TEST_F(a_list_that_no_daemon_could_read_is_not_written, dir, .made = true)
     }
 }
 
+/* A server without the list would take who is revoked. */
+TEST_F(a_list_that_cannot_be_read_makes_no_server_without_one, dir, .made = true)
+{
+    scoped(buf_release) struct buf endless = {0};
+    const struct tls_certificates added = {.role = TLS_ROLE_SERVER, .name = "b", .now_s = NOW_S};
+    assert_int_equal(buf_printf(&endless, "%*s\n", TLS_REVOKED_MAX * 160, "01"), ERR_OK);
+    write_text(f, "revoked", &endless);
+    assert_int_equal(tls_make_cluster_certificates(f->path, &added, &f->reason), ERR_MALFORMED);
+    assert_non_null(strstr(f->reason.text, "/revoked"));
+    assert_false(is_there(f, "server-b/server.key"));
+}
+
 /* Another `roost cert` that works in the folder; it ends after so many waits of this one. */
 static struct other_maker {
     struct file_claim claim;

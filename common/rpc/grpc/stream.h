@@ -60,7 +60,7 @@ struct rpc_stream {
     uint64_t brought_count;       /* messages that came over the connection, also before the line */
     uint64_t before;              /* of these come before all that comes over the line, … */
     bool switched_there;          /* … as the other end has said */
-    bool deaf;                    /* it wrote nonsense: nothing is read any more */
+    bool deaf;                    /* it wrote nonsense: the line rests; set with `lock` */
     uint64_t rest_end;            /* what of the ring is read after the end; 0: it has not come */
     struct line_words words;      /* of the newest message over the line */
     struct rpc_message *arriving; /* the newest message over the line, not whole yet; NULL: none */

@@ -209,10 +209,11 @@ static struct outbound *end_writing_locked(struct rpc_stream *stream)
     return ended;
 }
 
-/* What was written in part. */
+/* What was written in part: the line is in the middle of a message, and takes no other one. */
 static void drop_written(struct rpc_stream *stream)
 {
     thread_lock(&stream->lock);
+    stream->deaf = true;
     struct outbound *written = end_writing_locked(stream);
     thread_unlock(&stream->lock);
     outbound_free(written);
@@ -221,7 +222,6 @@ static void drop_written(struct rpc_stream *stream)
 /* The other end wrote what nobody writes: nothing of it is read or written any more. */
 static void break_line(struct rpc_stream *stream, enum err err, const struct reason *reason)
 {
-    stream->deaf = true;
     drop_written(stream);
     stream_give_up(stream, err, reason);
     stream_drop_queued(stream); /* nobody may push any more */
@@ -387,7 +387,8 @@ static enum err switch_over(struct rpc_stream *stream, struct reason *reason)
 {
     enum err err = ERR_OK;
     thread_lock(&stream->lock);
-    if (!stream->switched && !stream->over && (stream->server || stream->switched_there)) {
+    if (!stream->switched && !stream->over && !stream->deaf &&
+        (stream->server || stream->switched_there)) {
         const struct line_words words = {.word = WORD_SWITCH, .given = stream->given};
         err = shared_link_begin(stream->line.link, slice_of_words(&words), 0, reason);
         stream->switched = err == ERR_OK;
@@ -482,7 +483,7 @@ static enum err write_out(struct rpc_stream *stream, size_t bytes_max, struct re
         returned = written = NULL;
         more = false;
         thread_lock(&stream->lock);
-        if (stream->switched && !stream->over) {
+        if (stream->switched && !stream->over && !stream->deaf) {
             returned = stream_loan_next_locked(stream);
             more = write_next_locked(stream, bytes_max, &written, &err, reason);
         }
