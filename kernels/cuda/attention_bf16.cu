@@ -168,19 +168,12 @@ template <int TILES> struct softmax_rows {
 
 enum { GROWTH = 8 }; /* a row's powers may grow from 1 to 2^8 before its base follows its scores */
 
-/* scores -> their powers. What was added up so far is to be scaled by `factor`; true: some row of the
- * warp has one that is not 1. Most tiles have no score so large that a base would follow it. */
-template <int TILES, int PAIRS>
-static __device__ bool exponentiate(sums<TILES, PAIRS> &scores, struct softmax_rows<TILES> &rows,
-                                    float (&factor)[TILES][2], float scale2)
+/* Each row's base follows its largest score, of which a lane has one. What was added up so far is to be
+ * scaled by `factor`. */
+template <int TILES>
+static __device__ void follow(struct softmax_rows<TILES> &rows, const float (&largest)[TILES][2],
+                              float (&factor)[TILES][2], float scale2)
 {
-    float largest[TILES][2];
-    bool follows = false;
-#pragma unroll
-    for (int t = 0; t < TILES; t++)
-        largest[t][0] = largest[t][1] = -INFINITY;
-    EACH_ELEMENT(TILES, PAIRS)
-    largest[t][j / 2] = larger(scores.at[t][p][i].at[j], largest[t][j / 2]);
 #pragma unroll
     for (int t = 0; t < TILES; t++)
 #pragma unroll
@@ -191,15 +184,38 @@ static __device__ bool exponentiate(sums<TILES, PAIRS> &scores, struct softmax_r
             factor[t][half] = over ? exp2_of(rows.base[t][half] - base) : 1;
             rows.base[t][half] = base;
             rows.sum[t][half] *= factor[t][half];
-            follows |= over;
         }
+}
+
+/* scores -> their powers. True: some row of the warp has a `factor` for what was added up so far. Most
+ * tiles have no score so large that a base would follow it, which the lanes find out together: a row's
+ * largest score is over its base when that of one of its lanes is. */
+template <int TILES, int PAIRS>
+static __device__ bool exponentiate(sums<TILES, PAIRS> &scores, struct softmax_rows<TILES> &rows,
+                                    float (&factor)[TILES][2], float scale2)
+{
+    float largest[TILES][2];
+    bool over = false;
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+        largest[t][0] = largest[t][1] = -INFINITY;
+    EACH_ELEMENT(TILES, PAIRS)
+    largest[t][j / 2] = larger(scores.at[t][p][i].at[j], largest[t][j / 2]);
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            over |= largest[t][half] * scale2 > rows.base[t][half] + GROWTH;
+    bool follows = __ballot_sync(0xffffffffu, over) != 0;
+    if (follows)
+        follow(rows, largest, factor, scale2);
     EACH_ELEMENT(TILES, PAIRS)
     {
         float &score = scores.at[t][p][i].at[j];
         score = exp2_of(fmaf(score, scale2, -rows.base[t][j / 2]));
         rows.sum[t][j / 2] += score;
     }
-    return __ballot_sync(0xffffffffu, follows) != 0;
+    return follows;
 }
 
 template <int TILES, int PAIRS>
