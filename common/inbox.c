@@ -50,27 +50,33 @@ static uint8_t *place(struct inbox *inbox, size_t index)
     return inbox->items + index % inbox->limits.items_max * inbox->limits.item_bytes;
 }
 
-static enum err post_locked(struct inbox *inbox, const void *item)
+static enum err post_locked(struct inbox *inbox, const void *item, size_t items_max)
 {
     if (inbox->closed)
         return ERR_CANCELLED;
-    if (inbox->count == inbox->limits.items_max)
+    if (inbox->count >= items_max)
         return ERR_BUSY;
     memcpy(place(inbox, inbox->first + inbox->count), item, inbox->limits.item_bytes);
     inbox->count++;
     return ERR_OK;
 }
 
-enum err inbox_post(struct inbox *inbox, const void *item)
+enum err inbox_post_below(struct inbox *inbox, const void *item, size_t items_max)
 {
+    check(items_max <= inbox->limits.items_max);
     thread_lock(&inbox->mutex);
-    enum err err = post_locked(inbox, item);
+    enum err err = post_locked(inbox, item, items_max);
     bool wake = err == ERR_OK && inbox->owner_waits;
     inbox->owner_waits = inbox->owner_waits && !wake; /* one wake-up is enough */
     thread_unlock(&inbox->mutex);
     if (wake)
         thread_wake_one(&inbox->posted);
     return err;
+}
+
+enum err inbox_post(struct inbox *inbox, const void *item)
+{
+    return inbox_post_below(inbox, item, inbox->limits.items_max);
 }
 
 /* Until there is an item, or no hope of one. */

@@ -28,6 +28,9 @@ SCOPED_FREE(struct inbox, inbox_free)
  * ERR_BUSY: full. ERR_CANCELLED: closed. */
 enum err inbox_post(struct inbox *inbox, const void *item) MUST_USE;
 
+/* The same, but ERR_BUSY where `items_max` are inside: the places beyond are others'. */
+enum err inbox_post_below(struct inbox *inbox, const void *item, size_t items_max) MUST_USE;
+
 /* Moves up to `items_max` items to `items`, oldest first, waiting for the first one until
  * `deadline_ns` (0: do not wait). Owner thread only.
  * ERR_DEADLINE: none came. ERR_CANCELLED: closed and empty. */

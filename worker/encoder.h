@@ -1,5 +1,6 @@
 /* Pushes on their way out: a thread of its own encodes and sends them, one after another, so that
- * heartbeats, acknowledgements and weights never wait until a device has come so far. */
+ * heartbeats, acknowledgements and weights do not wait until a device has come so far, but for
+ * encoder_drain() before the next ticket. */
 #ifndef ROOST_WORKER_ENCODER_H
 #define ROOST_WORKER_ENCODER_H
 

@@ -13,6 +13,13 @@ void samples_release(struct samples *samples)
     buf_release(&samples->slot_targets);
 }
 
+void samples_begin(struct samples *samples, uint64_t member, const struct proof *secret)
+{
+    samples->member = member;
+    samples->secret = *secret;
+    samples->failure = (struct reason){0};
+}
+
 /* ---- a copy on this machine ---- */
 
 static void read_one(const struct samples *samples, enum data_split split, uint64_t index,
@@ -43,6 +50,18 @@ static enum err read_data(void *context, enum ticket_kind kind, uint64_t first, 
 
 /* ---- served ---- */
 
+/* A daemon read them from a file, which may have changed since it was judged. */
+static bool are_below(struct slice numbers, uint32_t limit)
+{
+    bool all = true;
+    for (size_t at = 0; at < numbers.bytes; at += sizeof(uint32_t)) {
+        uint32_t number;
+        memcpy(&number, numbers.data + at, sizeof number);
+        all &= number < limit;
+    }
+    return all;
+}
+
 static enum err keep_slot(struct samples *samples, const struct samples_reply *reply)
 {
     if (reply->inputs.bytes != reply->sample_count * samples->input_bytes ||
@@ -50,6 +69,11 @@ static enum err keep_slot(struct samples *samples, const struct samples_reply *r
         return reason_set(&samples->failure, ERR_MALFORMED,
                           "%u samples came with %zu bytes of inputs and %zu of targets",
                           reply->sample_count, reply->inputs.bytes, reply->targets.bytes);
+    if (!are_below(reply->targets, samples->classes) ||
+        (samples->tokens && !are_below(reply->inputs, samples->classes)))
+        return reason_set(&samples->failure, ERR_MALFORMED,
+                          "samples came with a token or target that is not below %u",
+                          samples->classes);
     buf_clear(&samples->slot_inputs);
     buf_clear(&samples->slot_targets);
     TRY(buf_append(&samples->slot_inputs, reply->inputs.data, reply->inputs.bytes));

@@ -59,7 +59,7 @@ static void wait_locked(struct turn *turn, const struct turn_lane *lane, struct 
 {
     uint64_t until_ns = time_now_ns() + TURN_PATIENCE * turn->longest_ns;
     enum err err = ERR_OK;
-    while (err == ERR_OK && is_early(turn, lane, room))
+    while (err == ERR_OK && !lane->cancelled && is_early(turn, lane, room))
         err = thread_wait_locked(&turn->changed, &turn->mutex, until_ns);
     turn->in_vain = turn->in_vain || err == ERR_DEADLINE;
 }
@@ -69,7 +69,8 @@ static void wait_locked(struct turn *turn, const struct turn_lane *lane, struct 
 void turn_begin(struct turn *turn, uint32_t lane, const struct ticket *ticket)
 {
     thread_lock(&turn->mutex);
-    turn->lanes[lane] = (struct turn_lane){.ticket = ticket};
+    bool cancelled = turn->lanes[lane].cancelled;
+    turn->lanes[lane] = (struct turn_lane){.ticket = ticket, .cancelled = cancelled};
     take_locked(turn, &turn->lanes[lane]);
     thread_unlock(&turn->mutex);
 }
@@ -82,9 +83,10 @@ void turn_end(struct turn *turn, uint32_t lane)
     thread_unlock(&turn->mutex);
 }
 
-void turn_give(struct turn *turn)
+void turn_give(struct turn *turn, uint32_t lane)
 {
     thread_lock(&turn->mutex);
+    turn->lanes[lane].given_ns = time_now_ns();
     give_locked(turn);
     thread_unlock(&turn->mutex);
 }
@@ -93,6 +95,7 @@ void turn_take(struct turn *turn, uint32_t lane)
 {
     thread_lock(&turn->mutex);
     take_locked(turn, &turn->lanes[lane]);
+    turn->lanes[lane].begun_ns += time_now_ns() - turn->lanes[lane].given_ns;
     thread_unlock(&turn->mutex);
 }
 
@@ -130,5 +133,13 @@ void turn_end_row(struct turn *turn, uint32_t number, const struct program_row *
         turn->in_vain = false;
         thread_wake_all(&turn->changed);
     }
+    thread_unlock(&turn->mutex);
+}
+
+void turn_cancel(struct turn *turn, uint32_t lane, bool cancelled)
+{
+    thread_lock(&turn->mutex);
+    turn->lanes[lane].cancelled = cancelled;
+    thread_wake_all(&turn->changed);
     thread_unlock(&turn->mutex);
 }

@@ -34,7 +34,8 @@
 
 enum {
     EVENTS_BATCH = 64,
-    EVENTS_MAX = 16384, /* credits of all servers, and more */
+    PEER_CALLS_MAX = 32,        /* streams of a worker that asks: one for each of its lanes */
+    PEER_CONNECTIONS_MAX = 1024 /* of workers with one certificate, as `roost up` starts them */
 };
 
 /* ---- effects ---- */
@@ -582,15 +583,25 @@ static enum err serve_run(struct worker *worker)
 
 /* ---- life ---- */
 
-/* A machine that is to go waits for nothing: not for a long kernel, and not for a call. */
-static void leave_in_time(const struct worker *worker)
+/* A machine that is to go waits for nothing: not for a long kernel, and not for a call. Who is told so
+ * again goes no later than the first time. */
+static void leave_in_time(struct worker *worker, uint32_t leave_ms)
 {
-    signals_exit_after(worker->config->leave_ms + WORKER_LEAVE_MS);
+    uint64_t end_ms = worker_now_ms() + leave_ms + WORKER_LEAVE_MS;
+    uint64_t before_ms = atomic_load(&worker->ends_ms);
+    while (before_ms == 0 || end_ms < before_ms)
+        if (atomic_compare_exchange_weak(&worker->ends_ms, &before_ms, end_ms)) {
+            signals_exit_after(leave_ms + WORKER_LEAVE_MS);
+            return;
+        }
 }
 
+/* The second signal waits for no ticket. */
 static void on_signal_thread(void *owner, int number)
 {
-    leave_in_time(owner);
+    struct worker *worker = owner;
+    bool first = atomic_fetch_add(&worker->signals, 1) == 0;
+    leave_in_time(worker, first ? worker->config->leave_ms : 0);
     worker_post(owner, &(struct worker_event){.kind = EVENT_SIGNAL, .signal = number});
 }
 
@@ -598,9 +609,10 @@ static void on_notice_thread(void *owner, enum notice_verdict verdict, const cha
 {
     struct worker_event event = {.kind = EVENT_CLOUD, .cloud = {.verdict = verdict}};
     snprintf(event.cloud.text, sizeof event.cloud.text, "%s", text);
+    struct worker *worker = owner;
     if (verdict == NOTICE_LEAVE)
-        leave_in_time(owner);
-    worker_post(owner, &event);
+        leave_in_time(worker, worker->config->leave_ms);
+    worker_post(worker, &event);
 }
 
 /* Without this heartbeat the worker is only noticed as lost later. */
@@ -626,7 +638,7 @@ static void drain_inbox(struct worker *worker)
 {
     struct worker_event event;
     size_t count;
-    while (inbox_take(worker->inbox, 0, 1, &event, &count) == ERR_OK)
+    while (worker->inbox != NULL && inbox_take(worker->inbox, 0, 1, &event, &count) == ERR_OK)
         worker_event_release(&event);
 }
 
@@ -648,7 +660,7 @@ static void worker_release(struct worker *worker)
 
 static enum err worker_init(struct worker *worker)
 {
-    struct inbox_limits events = {sizeof(struct worker_event), EVENTS_MAX};
+    struct inbox_limits events = {sizeof(struct worker_event), WORKER_EVENTS_MAX};
     snprintf(worker->leave_reason, sizeof worker->leave_reason, "the run is over");
     turn_init(&worker->turn);
     for (uint32_t i = 0; i < AGENT_LANES_MAX; i++)
@@ -662,6 +674,8 @@ static enum err open_channel(struct worker *worker)
     struct rpc_settings settings = rpc_settings_default();
     settings.threads = 1; /* one connection a server: a second thread would only disturb it */
     settings.message_bytes_max = WIRE_CONTROL_BYTES_MAX; /* a slot's samples */
+    settings.calls_max = PEER_CALLS_MAX;
+    settings.connections_max = PEER_CONNECTIONS_MAX;
     if (worker->config->address != NULL)
         peers_settings(&settings);
     if (worker->config->network_only)

@@ -12,7 +12,7 @@ static void begin_wait(struct worker_lane *lane)
     if (lane->waits)
         return;
     lane->waits = true;
-    turn_give(&lane->worker->turn);
+    turn_give(&lane->worker->turn, lane->number);
 }
 
 static void end_wait(struct worker_lane *lane)
@@ -230,12 +230,9 @@ static void compute_ticket(struct worker_lane *lane, const struct worker_task *t
     struct worker *worker = lane->worker;
     struct worker_run *run = &worker->run;
     struct executor_loss loss = {0};
-    run->samples.member = task->member;
-    run->samples.secret = task->secret;
-    for (uint32_t i = 1; i < run->devices; i++) {
-        run->others_samples[i].member = task->member;
-        run->others_samples[i].secret = task->secret;
-    }
+    samples_begin(&run->samples, task->member, &task->secret);
+    for (uint32_t i = 1; i < run->devices; i++)
+        samples_begin(&run->others_samples[i], task->member, &task->secret);
     worker_meter_begin(lane);
     lane->blamed = 0;
     ret_result->err = take_place(lane, &task->place);
@@ -300,8 +297,9 @@ void worker_compute_begin(struct worker *worker, uint32_t number, const struct t
 {
     struct worker_lane *lane = &worker->lanes[number];
     const struct worker_task task = {*ticket, *place, worker->member, worker->secret};
-    encoder_drain(worker->encoder); /* what was pushed of an earlier ticket is read no more */
+    encoder_drain(worker->encoder); /* what was pushed of earlier tickets is read no more */
     units_reset(lane);
+    turn_cancel(&worker->turn, number, false);
     lane->replicated = 0;
     worker->ticket_ms = worker_now_ms();
     if (number == 0)
@@ -358,6 +356,7 @@ void worker_compute_cancel(struct worker *worker, uint32_t number)
     units->cancelled = true;
     thread_wake_all(&units->changed);
     thread_unlock(&units->mutex);
+    turn_cancel(&worker->turn, number, true);
     if (worker->peers != NULL)
         peers_cancel(peers_lane(worker->peers, number));
 }

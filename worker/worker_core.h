@@ -17,6 +17,7 @@
 #include "worker/worker_config.h"
 #include "worker/worker_run.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,7 +127,11 @@ struct worker_lane {
     struct worker_meter meter;
 };
 
-enum { WORKER_UNHEARD_MAX = 8 };
+enum {
+    WORKER_UNHEARD_MAX = 8,
+    WORKER_MESSAGES_MAX = 16384,                   /* credits of all servers, and more */
+    WORKER_EVENTS_MAX = WORKER_MESSAGES_MAX + 4096 /* our own threads' beside them */
+};
 
 /* A Complete of this membership that is sent again; without data: none is. */
 struct unheard {
@@ -167,6 +172,8 @@ struct worker {
     struct place computed;                        /* the newest ticket's that was */
     struct place_cost costs[TICKET_VALIDATE + 1]; /* by kind: what nobody has been told of there */
     char leave_reason[NOTICE_TEXT_BYTES + 32];
+    atomic_uint signals;      /* that came */
+    _Atomic uint64_t ends_ms; /* when the process ends, whatever it does; 0: nobody told it to */
     struct rand_state jitter;
     uint64_t memory_logged; /* the most that an executor has taken */
     bool graphs_reported;   /* that the device refused one */
@@ -202,10 +209,18 @@ static inline void worker_event_release(const struct worker_event *event)
 /* Posts the event into main's inbox, with what it owns. Any thread. */
 static inline void worker_post(struct worker *worker, const struct worker_event *event)
 {
-    /* The inbox holds more than credits allow to be under way; one more message is a broken peer's.
-     * It is dropped, and the stream ends. */
     if (inbox_post(worker->inbox, event) != ERR_OK)
         worker_event_release(event);
+}
+
+/* The same of a peer's message. There are fewer under way than credits allow: one more is a broken
+ * peer's. False: it is dropped; cancel its stream. What our own threads post has room for all that. */
+static inline bool worker_post_message(struct worker *worker, const struct worker_event *event)
+{
+    bool posted = inbox_post_below(worker->inbox, event, WORKER_MESSAGES_MAX) == ERR_OK;
+    if (!posted)
+        worker_event_release(event);
+    return posted;
 }
 
 #endif

@@ -18,12 +18,12 @@ struct stream_origin {
 /* ---- callbacks on polling threads ---- */
 
 static void post_message(const struct stream_origin *origin, enum worker_event_kind kind,
-                         struct rpc_message *take_message)
+                         struct rpc_stream *stream, struct rpc_message *take_message)
 {
-    worker_post(origin->worker, &(struct worker_event){.kind = kind,
-                                                       .origin = origin->number,
-                                                       .server = origin->server,
-                                                       .message = take_message});
+    const struct worker_event event = {
+        .kind = kind, .origin = origin->number, .server = origin->server, .message = take_message};
+    if (!worker_post_message(origin->worker, &event))
+        rpc_stream_cancel(stream);
 }
 
 static void post_closed(struct stream_origin *take_origin, enum worker_event_kind kind,
@@ -40,8 +40,7 @@ static void post_closed(struct stream_origin *take_origin, enum worker_event_kin
 
 static void exchange_message(void *owner, struct rpc_stream *stream, struct rpc_message *message)
 {
-    (void)stream;
-    post_message(owner, EVENT_MESSAGE, message);
+    post_message(owner, EVENT_MESSAGE, stream, message);
 }
 
 static void exchange_closed(void *owner, struct rpc_stream *stream, enum err err,
@@ -53,8 +52,7 @@ static void exchange_closed(void *owner, struct rpc_stream *stream, enum err err
 
 static void member_message(void *owner, struct rpc_stream *stream, struct rpc_message *message)
 {
-    (void)stream;
-    post_message(owner, EVENT_NOTICE, message);
+    post_message(owner, EVENT_NOTICE, stream, message);
 }
 
 static void member_closed(void *owner, struct rpc_stream *stream, enum err err,

@@ -75,6 +75,8 @@ static enum err open_samples(struct worker_run *run, const struct describe_reply
         .slots = (uint64_t)spec->train.slots * spec_local_steps(spec),
         .input_bytes = (uint64_t)model_sample(&spec->model).inputs * 4,
         .target_count = run->model.sample_tokens,
+        .classes = model_sample(&spec->model).classes,
+        .tokens = model_sample(&spec->model).tokens,
     };
     return ERR_OK;
 }

@@ -52,6 +52,17 @@ TEST(a_full_inbox_refuses_and_keeps_what_it_has)
     assert_int_equal(inbox_post(inbox, &(struct item){.number = 3}), ERR_OK);
 }
 
+TEST(who_posts_below_a_limit_leaves_the_other_places)
+{
+    scoped(inbox_free_scoped) struct inbox *inbox = with_room_for(3);
+    const struct item item = {0};
+    assert_int_equal(inbox_post(inbox, &item), ERR_OK);
+    assert_int_equal(inbox_post_below(inbox, &item, 2), ERR_OK);
+    assert_int_equal(inbox_post_below(inbox, &item, 2), ERR_BUSY);
+    assert_int_equal(inbox_post(inbox, &item), ERR_OK);
+    assert_int_equal(inbox_post(inbox, &item), ERR_BUSY);
+}
+
 TEST(an_empty_inbox_answers_at_the_deadline)
 {
     scoped(inbox_free_scoped) struct inbox *inbox = with_room_for(2);

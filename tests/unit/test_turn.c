@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/thread.h"
+#include "common/time.h"
 #include "worker/turn.h"
 
 #include <sched.h>
@@ -159,7 +160,7 @@ TEST_F(a_forward_waits_for_a_backward_of_the_oldest_ticket, turn)
     turn_end_row(&f->turn, 2,
                  &(struct program_row){.act = ACT_F}); /* as many activations as one ticket has */
     assert_int_equal(thread_start(&younger->thread, "lane", forward, younger), ERR_OK);
-    turn_give(&f->turn); /* it waits for its neighbour … */
+    turn_give(&f->turn, 2); /* it waits for its neighbour … */
     while (!waits(&f->turn, 0) && f->count == 0)
         sched_yield();
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
@@ -167,7 +168,7 @@ TEST_F(a_forward_waits_for_a_backward_of_the_oldest_ticket, turn)
     assert_int_equal(f->count, 0);
     turn_begin_row(&f->turn, 2, &(struct program_row){.act = ACT_B}, one);
     turn_end_row(&f->turn, 2, &(struct program_row){.act = ACT_B});
-    turn_give(&f->turn);
+    turn_give(&f->turn, 2);
     thread_join(&younger->thread);
     assert_int_equal(f->count, 1);
     turn_take(&f->turn, 2);
@@ -181,7 +182,7 @@ TEST_F(s9_a_forward_waits_for_no_more_than_some_acts, turn)
     turn_begin(&f->turn, 2, &oldest->ticket);
     turn_begin_row(&f->turn, 2, &(struct program_row){.act = ACT_F}, one);
     turn_end_row(&f->turn, 2, &(struct program_row){.act = ACT_F});
-    turn_give(&f->turn); /* for good */
+    turn_give(&f->turn, 2); /* for good */
     turn_begin(&f->turn, 0, &younger->ticket);
     turn_begin_row(&f->turn, 0, &(struct program_row){.act = ACT_F}, one);
     turn_end_row(&f->turn, 0, &(struct program_row){.act = ACT_F});
@@ -191,4 +192,41 @@ TEST_F(s9_a_forward_waits_for_no_more_than_some_acts, turn)
     turn_end(&f->turn, 0);
     turn_take(&f->turn, 2);
     turn_end(&f->turn, 2);
+}
+
+/* The third lane goes backward never. */
+TEST_F(a_forward_of_a_cancelled_ticket_waits_for_nobody, turn)
+{
+    struct lane *oldest = &f->lanes[2], *younger = &f->lanes[0];
+    turn_begin(&f->turn, 2, &oldest->ticket);
+    turn_begin_row(&f->turn, 2, &(struct program_row){.act = ACT_F}, one);
+    turn_end_row(&f->turn, 2, &(struct program_row){.act = ACT_F});
+    assert_int_equal(thread_start(&younger->thread, "lane", forward, younger), ERR_OK);
+    turn_give(&f->turn, 2);
+    while (!waits(&f->turn, 0) && f->count == 0)
+        sched_yield();
+    turn_cancel(&f->turn, 0, true);
+    thread_join(&younger->thread);
+    assert_int_equal(f->count, 1);
+    turn_cancel(&f->turn, 0, true); /* before it begins */
+    assert_int_equal(thread_start(&younger->thread, "lane", forward, younger), ERR_OK);
+    thread_join(&younger->thread);
+    assert_int_equal(f->count, 2);
+    turn_take(&f->turn, 2);
+    turn_end(&f->turn, 2);
+}
+
+TEST_F(a_wait_inside_a_forward_makes_nobody_more_patient, turn)
+{
+    enum { AWAY_NS = 20000000 };
+    const struct program_row row = {.act = ACT_F};
+    turn_begin(&f->turn, 0, &f->lanes[0].ticket);
+    uint64_t begun_ns = time_now_ns();
+    turn_begin_row(&f->turn, 0, &row, one);
+    turn_give(&f->turn, 0);
+    nanosleep(&(struct timespec){.tv_nsec = AWAY_NS}, NULL);
+    turn_take(&f->turn, 0);
+    turn_end_row(&f->turn, 0, &row);
+    assert_true(f->turn.longest_ns + AWAY_NS <= time_now_ns() - begun_ns);
+    turn_end(&f->turn, 0);
 }

@@ -227,6 +227,56 @@ TEST(the_log_has_what_the_worker_does_about_an_error)
     free(worker);
 }
 
+/* One sample of a token and a target; the answers differ in the numbers. */
+static void serve_sample(void *owner, struct rpc_request *request, struct slice bytes)
+{
+    static const int32_t numbers[][2] = {{37, 1}, {1, 37}, {-1, 1}, {36, 0}};
+    struct coordinator_fixture *world = owner;
+    unsigned asked = tally_of(&world->tally, DESCRIBED);
+    struct buf response = {0};
+    (void)bytes;
+    const struct samples_reply reply = {.sample_count = 1,
+                                        .inputs = {(const uint8_t *)&numbers[asked][0], 4},
+                                        .targets = {(const uint8_t *)&numbers[asked][1], 4}};
+    assert_int_equal(wire_encode_samples_reply(&reply, &response), ERR_OK);
+    rpc_reply(request, &response);
+    tally_add(&world->tally, DESCRIBED);
+}
+
+/* They would end the worker, or its device, as if the program were wrong. */
+TEST(served_tokens_beyond_the_vocabulary_are_refused)
+{
+    const struct rpc_method method = {.path = "/roost.v1.Cluster/Samples",
+                                      .requested = serve_sample};
+    struct coordinator_fixture world = {0};
+    struct samples samples = {.sampler = {.slot_samples = 1},
+                              .slots = 1,
+                              .input_bytes = 4,
+                              .target_count = 1,
+                              .classes = 37,
+                              .tokens = true};
+    const struct executor_samples source = samples_source(&samples);
+    const struct proof secret = {0};
+    struct reason reason;
+    char address[32];
+    int32_t input, target;
+    coordinator_up(&world, &method, 1, address);
+    assert_int_equal(rpc_channel_new(world.loop, address, NULL, &samples.channel, &reason), ERR_OK);
+    for (unsigned i = 0; i < 3; i++) {
+        samples_begin(&samples, 7, &secret);
+        assert_string_equal(samples.failure.text, "");
+        assert_int_equal(source.read(source.context, TICKET_TRAIN, i, 1, &input, &target),
+                         ERR_MALFORMED);
+        assert_string_equal(samples.failure.text,
+                            "samples came with a token or target that is not below 37");
+    }
+    assert_int_equal(source.read(source.context, TICKET_TRAIN, 3, 1, &input, &target), ERR_OK);
+    assert_int_equal(input, 36);
+    samples_release(&samples);
+    rpc_channel_free(samples.channel);
+    coordinator_down(&world);
+}
+
 static void complete(void *owner, struct rpc_request *request, struct slice bytes)
 {
     struct coordinator_fixture *world = owner;
