@@ -558,7 +558,7 @@ void attention_bf16_forward(SELF, bf16 *out, float *lse, const bf16 *qkv, int64_
     else if (k->state->groups)
         forward_as<group_tiles<128, 2>>(k, out, lse, qkv, B, heads);
     else if (heads.size <= 64)
-        forward_as<warp_tiles<64, 2, 64, 3>>(k, out, lse, qkv, B, heads);
+        forward_as<warp_tiles<64, 2, 64, 2>>(k, out, lse, qkv, B, heads);
     else
         forward_as<warp_tiles<128, 1, 64, 2>>(k, out, lse, qkv, B, heads);
 }
@@ -596,7 +596,7 @@ void attention_bf16_backward(SELF, bf16 *dqkv, const bf16 *dout, const bf16 *out
         backward_as<group_tiles<128, 2>, group_tiles<128, 2>>(k, dqkv, dout, lse2, D, qkv, B,
                                                               heads);
     else if (heads.size <= 64)
-        backward_as<warp_tiles<64, 1, 64, 4>, warp_tiles<64, 1, 64, 3>>(k, dqkv, dout, lse2, D, qkv,
+        backward_as<warp_tiles<64, 1, 64, 2>, warp_tiles<64, 1, 64, 2>>(k, dqkv, dout, lse2, D, qkv,
                                                                         B, heads);
     else
         backward_as<warp_tiles<128, 1, 32, 3>, warp_tiles<128, 1, 32, 2>>(k, dqkv, dout, lse2, D,
