@@ -225,11 +225,11 @@ static struct proof some_secret(void)
 }
 
 /* Serves the samples of run 6. */
-static void serve(struct service_fixture *world)
+static void serve(struct service_fixture *world, const char *text)
 {
     struct spec spec;
     struct data *data;
-    assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, NULL), ERR_OK);
+    assert_int_equal(spec_parse(slice_of(text), "test", NULL, &spec, NULL), ERR_OK);
     assert_int_equal(run_data_open(&spec, NULL, &data, NULL), ERR_OK);
     assert_int_equal(service_serve(&world->service, 6, no_key, &spec, data), ERR_OK);
 }
@@ -246,7 +246,7 @@ TEST_F(samples_of_another_run_or_place_are_refused, service, .coordinator = true
     struct proof secret = some_secret();
     const struct samples_request other_run = {.run = 5, .ticket = {.kind = TICKET_TRAIN}};
     assert_int_equal(call_samples(f, &other_run), ERR_NO_RUN); /* none are served yet */
-    serve(f);
+    serve(f, spec_text);
     assert_int_equal(call_samples(f, &other_run), ERR_UNKNOWN_MEMBER);
     const struct samples_request bad[] = {
         {.run = 6, .secret = secret, .ticket = {.kind = TICKET_TRAIN}, .slot = 2},
@@ -267,7 +267,7 @@ TEST_F(served_samples_are_those_of_the_tickets_positions, service, .coordinator 
         .run = 6, .secret = some_secret(), .ticket = {.kind = TICKET_TRAIN, .step = 3}, .slot = 1};
     assert_int_equal(spec_parse(slice_of(spec_text), "test", NULL, &spec, NULL), ERR_OK);
     assert_int_equal(run_data_open(&spec, NULL, &own, NULL), ERR_OK);
-    serve(f);
+    serve(f, spec_text);
     assert_int_equal(call_samples(f, &wanted), ERR_OK);
     assert_int_equal(wire_decode_samples_reply(buf_slice(&f->response), &arena, &reply, NULL),
                      ERR_OK);
@@ -282,6 +282,21 @@ TEST_F(served_samples_are_those_of_the_tickets_positions, service, .coordinator 
         assert_memory_equal(reply.inputs.data + i * sizeof point, point, sizeof point);
         assert_memory_equal(reply.targets.data + i * sizeof label, &label, sizeof label);
     }
+}
+
+/* The wire's limit of slots does not hold for slots x local steps. */
+TEST_F(the_last_local_step_of_a_large_step_is_served, service, .coordinator = true)
+{
+    static const char text[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
+                               "data: {kind: spiral, points: 20, validation: 0.1, serve: true}\n"
+                               "train: {steps: 10, slots: 2, slot_samples: 3, microbatch: 3}\n"
+                               "consistency: {kind: local, local_steps: 65536}\n";
+    struct samples_request wanted = {
+        .run = 6, .secret = some_secret(), .ticket = {.kind = TICKET_TRAIN}, .slot = 2 * 65536 - 1};
+    serve(f, text);
+    assert_int_equal(call_samples(f, &wanted), ERR_OK);
+    wanted.slot++;
+    assert_int_equal(call_samples(f, &wanted), ERR_MALFORMED);
 }
 
 /* ---- streams ---- */
