@@ -137,18 +137,12 @@ static bool is_section(const struct config_table *table, const char *path)
 
 /* ---- saying what is wrong ---- */
 
-/* The bytes of the character that begins `text`, when a person can see it: 0 for broken UTF-8,
- * control characters, line separators, byte order marks and non-characters. */
+/* The bytes of the character that begins `text`, when a person can see it and the wire takes it: 0
+ * for what is not plain (utf8.h), byte order marks and non-characters. */
 static size_t printable(const char *text, size_t bytes)
 {
-    static const char *const unseen[] = {"\xe2\x80\xa8", "\xe2\x80\xa9", "\xef\xbb\xbf",
-                                         "\xef\xbf\xbe", "\xef\xbf\xbf"};
-    const uint8_t *c = (const uint8_t *)text;
-    size_t length = utf8_length((struct slice){c, bytes});
-    if (length == 1)
-        return c[0] >= 0x20 && c[0] != 0x7f;
-    if (length == 2 && c[0] == 0xc2 && c[1] < 0xa0)
-        return 0;
+    static const char *const unseen[] = {"\xef\xbb\xbf", "\xef\xbf\xbe", "\xef\xbf\xbf"};
+    size_t length = utf8_plain_length((struct slice){(const uint8_t *)text, bytes});
     for (size_t i = 0; length == 3 && i < sizeof unseen / sizeof unseen[0]; i++)
         if (memcmp(text, unseen[i], 3) == 0)
             return 0;
@@ -527,7 +521,6 @@ static bool assign_real(const struct config_field *field, const struct config_it
 {
     double number;
     if (!parse_real(item, &number) || number < field->real_min || number > field->real_max ||
-        (field->real_above && number <= field->real_min) ||
         (field->real_below && number >= field->real_max))
         return false;
     memcpy(out, &number, sizeof number);

@@ -46,7 +46,7 @@ struct config_field {
     size_t offset;                 /* in the settings struct */
     uint64_t min, max;             /* U32, U64, U32S entries; TEXT: bytes */
     double real_min, real_max;     /* REAL, REALS entries */
-    bool real_above, real_below;   /* … and strictly above real_min, below real_max */
+    bool real_below;               /* … and strictly below real_max */
     const char *const *names;      /* NAME, RETIRED: ends with NULL */
     uint32_t count_min, count_max; /* lists */
     size_t count_offset;           /* U32S */

@@ -138,7 +138,7 @@ enum err config_print(const struct config_table *table, const void *settings, st
 
 static enum err print_real_limits(const struct config_field *field, struct buf *buf)
 {
-    TRY(buf_printf(buf, "%s ", field->real_above ? "above" : "from"));
+    TRY(buf_printf(buf, "from "));
     TRY(print_real(field->real_min, buf));
     TRY(buf_printf(buf, " %s ", field->real_below ? "to below" : "to"));
     return print_real(field->real_max, buf);

@@ -195,7 +195,8 @@ static const struct config_field fields[] = {
      CONFIG_U64,
      ROW(train, logits_bytes_max, DIGEST), .min = 4096, .max = UINT64_C(1) << 40,
      .initial = "67108864"},
-    {"train.skip_max", "non-finite steps in a row before the run stops", CONFIG_U32,
+    {"train.skip_max", "non-finite steps in a row before the run stops; 0: any; async leaves out "
+     "what is not finite and goes on, whatever this says", CONFIG_U32,
      ROW(train, skip_max, FREE), .max = STEPS_MAX, .initial = "10"},
     {"train.audit", "share of tickets that a second worker computes as well, to find a worker that "
      "computes wrongly", CONFIG_REAL,
@@ -251,7 +252,7 @@ static const struct config_field fields[] = {
      ROW(optimizer, betas, DIGEST), .real_max = 1, .real_below = true, .count_min = 2,
      .count_max = 2, .initial = "[0.9, 0.95]", ADAMW},
     {"optimizer.eps", "added to the root of the second moment", CONFIG_REAL,
-     ROW(optimizer, eps, DIGEST), .real_above = true, .real_max = 1, .initial = "1e-8", ADAMW,
+     ROW(optimizer, eps, DIGEST), .real_min = 1e-30, .real_max = 1, .initial = "1e-8", ADAMW,
      .called = "epsilon"},
     {"optimizer.momentum", "decay of the momentum", CONFIG_REAL,
      ROW(optimizer, momentum, DIGEST), .real_max = 1, .real_below = true, .initial = "0.9",
@@ -292,8 +293,9 @@ static const struct config_field fields[] = {
     {"consistency.staleness_max", "a ticket whose weights are more versions behind is computed again",
      CONFIG_U32, ROW(consistency, staleness_max, DIGEST), .max = WINDOW_MAX, .initial = "16",
      IS(ASYNC)},
-    {"consistency.window", "tickets from the oldest unfinished to the newest that may be granted; "
-     "four steps' unless set", CONFIG_U32,
+    {"consistency.window", "tickets that may be granted at a time, of whole steps from the oldest "
+     "unfinished one's on: rounded down to a multiple of train.slots, and one step's at least; four "
+     "steps' unless set", CONFIG_U32,
      ROW(consistency, window, REFUSED), .min = 1, .max = WINDOW_MAX, IS(ASYNC)},
     {"consistency.local_steps", "optimizer steps of slot_samples each that a worker makes between "
      "pull and push", CONFIG_U32,
@@ -466,6 +468,10 @@ static void complete_mesh(struct draft *draft)
         mesh->runs = 1;
     if (is_over(draft, "mesh.stage", "mesh.memory"))
         mesh->memory = 0;
+    if (is_over(draft, "mesh.stage", "mesh.program"))
+        memset(mesh->program, 0, sizeof mesh->program);
+    if (is_over(draft, "mesh.stage", "mesh.rows"))
+        memset(mesh->rows, 0, sizeof mesh->rows);
 }
 
 static void complete(struct draft *draft)
@@ -502,12 +508,26 @@ const char *schedule_name(enum schedule_kind schedule)
 
 /* ---- resume ---- */
 
-/* The bits do not depend on who sums slots as long as nothing is rounded on the way (P4). */
-static enum spec_resume verdict_of(const struct config_field *field, const struct spec *wanted)
+/* What decides how many slots a push sums. */
+static bool sizes_pushes(const struct config_field *field)
 {
-    if (field->offset == offsetof(struct spec, train.node_slots) &&
-        wanted->train.precision == SPEC_FP32)
-        return SPEC_RESUME_FREE;
+    return field->offset == offsetof(struct spec, train.node_slots) ||
+           field->offset == offsetof(struct spec, mesh.stages) ||
+           field->offset == offsetof(struct spec, mesh.schedule);
+}
+
+/* The bits do not depend on who sums slots as long as nothing is rounded on the way (P4). */
+static bool rounds_other_sums(const struct spec *stored, const struct spec *wanted)
+{
+    return wanted->train.precision != SPEC_FP32 &&
+           spec_push_slots(stored) != spec_push_slots(wanted);
+}
+
+static enum spec_resume verdict_of(const struct config_field *field, const struct spec *stored,
+                                   const struct spec *wanted)
+{
+    if (sizes_pushes(field))
+        return rounds_other_sums(stored, wanted) ? SPEC_RESUME_DIGEST : SPEC_RESUME_FREE;
     /* Chunks remember which tickets they took, and a ticket's number counts slots. */
     if (field->offset == offsetof(struct spec, train.slots) &&
         wanted->consistency.kind == SPEC_ASYNC)
@@ -534,7 +554,8 @@ static enum err compare_row(size_t stored_row, const struct spec *stored, size_t
     const struct config_field *field =
         &fields[wanted_row < COUNT(fields) ? wanted_row : stored_row];
     struct spec_change *change = &changes->changes[changes->count++];
-    *change = (struct spec_change){.path = field->path, .verdict = verdict_of(field, wanted)};
+    *change =
+        (struct spec_change){.path = field->path, .verdict = verdict_of(field, stored, wanted)};
     snprintf(change->text, sizeof change->text, "%s: %.64s -> %.64s", field->path,
              (const char *)before.data, (const char *)after.data);
     return ERR_OK;

@@ -162,7 +162,7 @@ struct spec_consistency {
     uint32_t delay;     /* delay: a ticket of step t uses version max(0, t - delay); 0 is sync */
     uint32_t staleness; /* ssp: one version in [t - staleness, t]; 0 is sync */
     uint32_t staleness_max; /* async: a gradient of weights further behind is computed again */
-    uint32_t window; /* async: tickets between the oldest unfinished and the newest granted */
+    uint32_t window;        /* async: tickets that may be granted at a time, in whole steps */
     /* local: `optimizer` steps on the worker, from new state each time; servers apply the mean
      * difference of the slots (spec_server_optimizer) */
     uint32_t local_steps; /* of slot_samples each */

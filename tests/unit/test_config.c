@@ -20,7 +20,7 @@ static const char *const kinds[] = {"car", "boat", NULL};
 #define AT(member) .offset = offsetof(struct settings, member)
 static const struct config_field fields[] = {
     {"kind", "what it is", CONFIG_NAME, AT(kind), .names = kinds, .initial = "car"},
-    {"body.length", "metres", CONFIG_REAL, AT(length), .real_above = true, .real_max = 9,
+    {"body.length", "metres", CONFIG_REAL, AT(length), .real_min = 0.25, .real_max = 9,
      .real_below = true, .initial = "4.5"},
     {"body.wheels", "how many", CONFIG_U32, AT(wheels), .min = 3, .max = 18, .initial = "4",
      .when_path = "kind", .when_mask = 1},
@@ -168,21 +168,21 @@ TEST(every_wrong_file_is_named_with_its_line)
         {"id: 18446744073709551616",
          "a.yaml:1: id must be an integer from 0 to 18446744073709551615, not "
          "\"18446744073709551616\""},
-        {"body: {length: 0}", "a.yaml:1: body.length must be a number above 0 to below 9, "
+        {"body: {length: 0}", "a.yaml:1: body.length must be a number from 0.25 to below 9, "
                               "not \"0\""},
-        {"body: {length: 9.0}", "a.yaml:1: body.length must be a number above 0 to below 9, "
+        {"body: {length: 9.0}", "a.yaml:1: body.length must be a number from 0.25 to below 9, "
                                 "not \"9.0\""},
-        {"body: {length: .inf}", "a.yaml:1: body.length must be a number above 0 to below 9, "
+        {"body: {length: .inf}", "a.yaml:1: body.length must be a number from 0.25 to below 9, "
                                  "not \".inf\""},
-        {"body: {length: nan}", "a.yaml:1: body.length must be a number above 0 to below 9, "
+        {"body: {length: nan}", "a.yaml:1: body.length must be a number from 0.25 to below 9, "
                                 "not \"nan\""},
-        {"body: {length: 0x1}", "a.yaml:1: body.length must be a number above 0 to below 9, "
+        {"body: {length: 0x1}", "a.yaml:1: body.length must be a number from 0.25 to below 9, "
                                 "not \"0x1\""},
-        {"body: {length: 1e999}", "a.yaml:1: body.length must be a number above 0 to below 9, "
+        {"body: {length: 1e999}", "a.yaml:1: body.length must be a number from 0.25 to below 9, "
                                   "not \"1e999\""},
-        {"body: {length: 1e}", "a.yaml:1: body.length must be a number above 0 to below 9, "
+        {"body: {length: 1e}", "a.yaml:1: body.length must be a number from 0.25 to below 9, "
                                "not \"1e\""},
-        {"body: {length: -.}", "a.yaml:1: body.length must be a number above 0 to below 9, "
+        {"body: {length: -.}", "a.yaml:1: body.length must be a number from 0.25 to below 9, "
                                "not \"-.\""},
         {"body: {weight: -1}", "a.yaml:1: body.weight must be a number from 0 to 100, not \"-1\""},
         {"body: {loud: yes}", "a.yaml:1: body.loud must be true or false, not \"yes\""},
@@ -191,6 +191,9 @@ TEST(every_wrong_file_is_named_with_its_line)
         {"name: \"a\\nb\"", "a.yaml:1: name must be printable text of 1 to 11 bytes, not \"a?b\""},
         {"name: \"a\\0\"", "a.yaml:1: name must be printable text of 1 to 11 bytes, not \"a?\""},
         {"name: \"\\L\"", "a.yaml:1: name must be printable text of 1 to 11 bytes, not \"???\""},
+        {"name: \"a\\u202Eb\"",
+         "a.yaml:1: name must be printable text of 1 to 11 bytes, not \"a???b\""},
+        {"name: \"\\u061C\"", "a.yaml:1: name must be printable text of 1 to 11 bytes, not \"??\""},
         {"seats: 3", "a.yaml:1: seats must be a list of 1 to 4 integers from 1 to 9, not \"3\""},
         {"seats: []", "a.yaml:1: seats must be a list of 1 to 4 integers from 1 to 9, "
                       "not a list of 0"},

@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "common/settings/spec.h"
+#include "kernels/kernels.h"
 
 static enum err parse(const char *text, const char *flag, struct spec *ret_spec,
                       struct reason *reason)
@@ -362,15 +363,17 @@ TEST(every_refusal_of_a_setting_names_it)
          "train.precision must be one of fp32, bf16, not a mapping"},
         {"train: {precision: fp16}", "train.precision must be one of fp32, bf16, not \"fp16\""},
         {"train: {gemm_core: skylakex}",
-         "train.gemm_core must be auto or a core type of OpenBLAS as it writes them (Haswell, "
-         "SkylakeX, Zen, ...), not \"skylakex\""},
+         "train.gemm_core must be auto or a core type of OpenBLAS (SkylakeX, Cooperlake, Haswell, "
+         "Zen, Sandybridge, Nehalem, Prescott), not \"skylakex\""},
         {"optimizer: {kind: lion}",
          "optimizer.kind must be one of sgd, momentum, adamw, not \"lion\""},
         {"optimizer: {kind: sgd, betas: [0.9, 0.95]}",
          "optimizer.betas is no setting when optimizer.kind is sgd"},
         {"optimizer: {betas: [0.9, 1]}",
          "optimizer.betas must be a list of 2 numbers from 0 to below 1, not \"1\""},
-        {"optimizer: {eps: 0}", "optimizer.eps must be a number above 0 to 1, not \"0\""},
+        {"optimizer: {eps: 0}", "optimizer.eps must be a number from 1e-30 to 1, not \"0\""},
+        {"optimizer: {eps: 1e-50}", /* 0 as a float: 0 / 0 where a weight has no gradient */
+         "optimizer.eps must be a number from 1e-30 to 1, not \"1e-50\""},
         {"optimizer: {lr: -1}", "optimizer.lr must be a number from 0 to 1000, not \"-1\""},
         {"optimizer: {schedule: constant, lr_min: 0}",
          "optimizer.lr_min is no setting when optimizer.schedule is constant"},
@@ -481,10 +484,52 @@ TEST(what_is_about_stages_belongs_to_the_same_source_s_or_a_lower_one_s)
     assert_int_equal(parse(staged, "mesh.stage=2", &spec, NULL), ERR_OK);
     assert_int_equal(spec.mesh.schedule, SCHEDULE_INTERLEAVED);
     assert_int_equal(spec.mesh.runs, 2);
+    static const char written[] = GPT TEXT "mesh: {stage: 2, program: my.csv}";
+    static const char read[] =
+        GPT TEXT "mesh: {stage: 2, program: my.csv, rows: \"0F0,0B0;1F0,1B0\"}";
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(parse(i == 0 ? written : read, "mesh.stage=1", &spec, NULL), ERR_OK);
+        assert_int_equal(spec.mesh.program[0], 0);
+        assert_int_equal(spec.mesh.rows[0], 0);
+    }
     expect_reason(
         GPT TEXT "mesh: {stage: 1}", "mesh.schedule=gpipe",
         "--set mesh.schedule=gpipe: mesh.schedule (gpipe) must be 1f1b when mesh.stage is "
         "1: nothing is cut; mesh.stage: 2 or more would use it");
+}
+
+/* Whether kernels know the core type, on whatever CPU. */
+static bool is_known_core(const char *core)
+{
+    const struct kernels_options options = {.gemm_core = core};
+    const struct kernels *kernels = NULL;
+    char reason[256] = "";
+    bool opens = kernels_new(&options, &kernels, reason, sizeof reason);
+    kernels_free(kernels);
+    return opens || strstr(reason, "unknown OpenBLAS core type") == NULL;
+}
+
+/* All that OpenBLAS has for x86-64 and Arm, and a word that it does not know. */
+TEST(a_core_type_is_one_that_the_kernels_know)
+{
+    static const char *const cores[] = {
+        "auto",       "Katmai",     "Coppermine", "Northwood",      "Prescott",    "Banias",
+        "Atom",       "Core2",      "Penryn",     "Dunnington",     "Nehalem",     "Sandybridge",
+        "Haswell",    "SkylakeX",   "Cooperlake", "SapphireRapids", "Athlon",      "Opteron",
+        "Barcelona",  "Bobcat",     "Bulldozer",  "Piledriver",     "Steamroller", "Excavator",
+        "Zen",        "Nano",       "ARMV8",      "CORTEXA53",      "CORTEXA57",   "NEOVERSEN1",
+        "NEOVERSEV1", "NEOVERSEN2", "Pentium"};
+    uint32_t known = 0;
+    for (size_t i = 0; i < sizeof cores / sizeof *cores; i++) {
+        char flag[64];
+        struct spec spec;
+        snprintf(flag, sizeof flag, "train.gemm_core=%s", cores[i]);
+        bool taken = parse(GPT TEXT, flag, &spec, NULL) == ERR_OK;
+        if (taken != is_known_core(cores[i]))
+            fail_msg("%s: the spec and the kernels disagree", cores[i]);
+        known += taken;
+    }
+    assert_int_equal(known, 8);
 }
 
 TEST(an_unknown_key_is_followed_by_the_one_that_was_meant)
@@ -706,6 +751,35 @@ TEST(node_slots_change_the_bits_of_a_bf16_run)
     assert_int_equal(changes.count, 2);
     assert_string_equal(changes.changes[1].text, "train.node_slots: 1 -> 0");
     assert_int_equal(changes.changes[1].verdict, SPEC_RESUME_FREE);
+}
+
+/* Chimera pushes halves of nodes. */
+TEST(who_pushes_halves_changes_the_bits_of_a_bf16_run)
+{
+    static const char run[] = GPT TEXT "train: {precision: bf16, node_slots: 2}\nmesh: {stage: 2}",
+                      halves[] = GPT TEXT "train: {precision: bf16, node_slots: 2}\n"
+                                          "mesh: {stage: 2, schedule: chimera}",
+                      exact[] = GPT TEXT "train: {node_slots: 2}\nmesh: {stage: 2}";
+    static const struct {
+        const char *stored, *flag;
+        enum spec_resume verdict;
+    } rows[] = {
+        {run, "mesh.schedule=chimera", SPEC_RESUME_DIGEST},
+        {run, "mesh.schedule=gpipe", SPEC_RESUME_FREE},
+        {run, "mesh.stage=1", SPEC_RESUME_FREE},
+        {halves, "mesh.schedule=1f1b", SPEC_RESUME_DIGEST},
+        {halves, "mesh.stage=1", SPEC_RESUME_DIGEST},
+        {halves, "mesh.stage=4", SPEC_RESUME_FREE},
+        {exact, "mesh.schedule=chimera", SPEC_RESUME_FREE},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct spec stored = parsed(rows[i].stored), wanted;
+        assert_int_equal(parse(rows[i].stored, rows[i].flag, &wanted, NULL), ERR_OK);
+        struct spec_changes changes = changed(&stored, &wanted);
+        assert_true(changes.count > 0);
+        for (uint32_t k = 0; k < changes.count; k++)
+            assert_int_equal(changes.changes[k].verdict, rows[i].verdict);
+    }
 }
 
 TEST(another_model_is_refused_by_name)
