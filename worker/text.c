@@ -26,6 +26,22 @@ static void loaded_release(struct loaded *loaded)
     checkpoint_free(loaded->checkpoint);
 }
 
+/* A sample is part of no run's bits: where the run's core type does not open, this machine's does. */
+static enum err open_kernels(const char *core, const struct kernels **ret_kernels,
+                             struct reason *reason)
+{
+    struct kernels_options options = {.backend = KERNELS_CPU, .gemm_core = core};
+    struct reason why = {.text = ""};
+    if (kernels_new(&options, ret_kernels, why.text, sizeof why.text))
+        return ERR_OK;
+    options.gemm_core = kernels_gemm_core_auto();
+    if (!kernels_new(&options, ret_kernels, reason->text, sizeof reason->text))
+        return ERR_UNSUPPORTED;
+    fprintf(stderr, "warning: %s: with %s the text may be another one\n", why.text,
+            options.gemm_core);
+    return ERR_OK;
+}
+
 static enum err open_model(const char *path, struct loaded *loaded, struct reason *reason)
 {
     TRY(config_path_error(checkpoint_open_any(path, &loaded->checkpoint, reason)));
@@ -36,11 +52,7 @@ static enum err open_model(const char *path, struct loaded *loaded, struct reaso
     TRY(model_init(&loaded->model, &loaded->spec.model, reason));
     TRY(checkpoint_fits(loaded->checkpoint, &loaded->model,
                         checkpoint_arrays(loaded->checkpoint).states, reason));
-    struct kernels_options options = {.backend = KERNELS_CPU,
-                                      .gemm_core = loaded->spec.train.gemm_core};
-    return kernels_new(&options, &loaded->kernels, reason->text, sizeof reason->text)
-               ? ERR_OK
-               : ERR_UNSUPPORTED;
+    return open_kernels(loaded->spec.train.gemm_core, &loaded->kernels, reason);
 }
 
 static enum err read_weights(struct loaded *loaded, struct reason *reason)

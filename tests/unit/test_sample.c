@@ -3,6 +3,7 @@
 #include "tests/unit/executor_fixture.h"
 
 #include "worker/sample.h"
+#include "worker/text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -240,4 +241,23 @@ TEST_F(other_models_are_refused, executor, .settings = fixture_mlp())
     scoped(buf_release) struct buf buf = {0};
     assert_int_equal(sample_text(f->k, &f->model, NULL, (struct slice){0}, &options, &buf, &reason),
                      ERR_UNSUPPORTED);
+}
+
+/* OpenBLAS is loaded with this machine's core type, so that the checkpoint's does not open. */
+TEST_F(a_core_type_that_does_not_open_is_a_warning, executor, .settings = bytes_model())
+{
+    static char said[512]; /* on stderr */
+    struct reason reason = {.text = ""};
+    FILE *err = stderr;
+    if (strcmp(kernels_gemm_core_auto(), "Prescott") == 0) /* as the checkpoint has it */
+        skip();
+    stderr = fmemopen(said, sizeof said - 1, "w");
+    assert_non_null(stderr);
+    enum err code = text_write(SOURCE_ROOT "/tests/cluster/before-stages", "",
+                               &(struct sample_options){.tokens = 1}, &reason);
+    fclose(stderr);
+    stderr = err;
+    assert_non_null(strstr(said, "warning: OpenBLAS runs with core type "));
+    assert_int_equal(code, ERR_UNSUPPORTED); /* it is an mlp's */
+    assert_null(strstr(reason.text, "OpenBLAS"));
 }
