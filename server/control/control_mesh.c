@@ -32,6 +32,18 @@ static enum err judge(const struct spec *spec, const struct model *model, struct
     return rows_last_judge(&shape, &spec->train, reason);
 }
 
+/* In one stage a worker computes slot by slot; with what moves weights or activations beside that, its
+ * program is made as a mesh's are (mesh_alone()). */
+static enum err judge_slot(const struct spec *spec, const struct model *model,
+                           struct reason *reason)
+{
+    bool passes = spec->train.offload || spec->train.residency.weights == SPEC_STREAMED;
+    struct schedule_shape slot = pipeline_shape(spec, model->units_count, 1);
+    slot.schedule = SCHEDULE_1F1B;
+    slot.places = slot.runs = 1;
+    return passes ? schedule_judge(&slot, reason) : ERR_OK;
+}
+
 /* Adds a part of a parameter's chunks; ranges before `first` stay as they are. False: there are too
  * many. */
 static bool add_range(struct coordinator_place *place, uint32_t first,
@@ -150,10 +162,12 @@ enum err control_mesh_new(const struct spec *spec, const struct model *model,
                           "mesh.program: %.200s is not there, nor does the run have its acts from "
                           "before",
                           spec->mesh.program);
-    if (!spec_mesh_is_shared(&spec->mesh))
-        return ERR_OK;
     if (spec->mesh.stages > 1)
         TRY(judge(spec, model, &mesh, reason));
+    else
+        TRY(judge_slot(spec, model, reason));
+    if (!spec_mesh_is_shared(&spec->mesh))
+        return ERR_OK;
     const struct schedule_shape shape = pipeline_shape(spec, model->units_count, 1);
     const struct schedule_shape node =
         pipeline_shape(spec, model->units_count, spec->train.node_slots);

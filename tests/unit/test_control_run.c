@@ -140,6 +140,33 @@ TEST_F(nodes_that_the_coordinator_chooses_have_a_program, plan)
     f->request.spec = "";
 }
 
+/* 34 units with 4096 microbatches a slot. */
+TEST_F(a_slot_in_one_stage_that_has_no_program_is_no_run, plan)
+{
+    static const char deep[] =
+        "model: {kind: gpt, layers: 32, heads: 1, width: 8, context: 8, vocabulary: 256}\n"
+        "data: {kind: text, path: LICENSE}\n"
+        "train: {slot_samples: 4096, microbatch: %u}\n%s\n";
+    static const struct {
+        const char *more;
+        uint32_t microbatch;
+        bool refused;
+    } rows[] = {{"activations: {offload: true}", 1, true},
+                {"residency: {weights: streamed}", 1, true},
+                {"activations: {offload: true}", 2, false},
+                {"", 1, false}};
+    char text[sizeof deep + 64];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        control_plan_release(&f->plan);
+        snprintf(text, sizeof text, deep, rows[i].microbatch, rows[i].more);
+        f->request.spec = text;
+        assert_int_equal(plan(f), rows[i].refused ? ERR_INVALID : ERR_OK);
+        if (rows[i].refused)
+            assert_non_null(strstr(f->reason.text, "train.microbatch 2 times as large would do"));
+    }
+    f->request.spec = "";
+}
+
 static enum err check_weights(struct plan_fixture *f, bool elsewhere)
 {
     assert_int_equal(plan(f), ERR_OK);
