@@ -463,6 +463,14 @@ static bool result_fits(const struct coordinator_run *settings,
            request->correct_count <= samples * settings->seal.sample_predictions;
 }
 
+/* What stage and rank say is the worker's word: of a pair that no place has, the sum may still be a
+ * seat's number. */
+static bool place_valid(const struct gangs *gangs, const struct place *place)
+{
+    return gangs->seats == 0 ||
+           (place->rank < gangs->ranks && place->stage < gangs->seats / gangs->ranks);
+}
+
 static enum err ticket_valid(const struct run *run, const struct complete_request *request)
 {
     const struct ticket *ticket = &request->ticket;
@@ -471,6 +479,8 @@ static enum err ticket_valid(const struct run *run, const struct complete_reques
     uint64_t ahead = !train                ? 0
                      : run->settings.async ? window_steps(&run->settings) + 1
                                            : run->settings.delay;
+    if (!place_valid(&run->gangs, &request->place))
+        return ERR_MALFORMED;
     if (ticket->step > run->steps.version + ahead)
         return ERR_MALFORMED;
     if (train && run->settings.async && ticket->node.level != 0)

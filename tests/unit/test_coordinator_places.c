@@ -462,6 +462,34 @@ TEST_F(the_last_place_brings_what_a_piece_is_worth, places, .c.steps = 2, .c.val
     assert_int_equal(seen(&f->c, EFFECT_VALIDATION)->validation.samples, 5);
 }
 
+/* The numbers of another stage and rank lead to the same seat: what the last place brings would be
+ * judged as another's, which brings nothing. */
+TEST_F(a_complete_of_a_place_that_the_run_does_not_have_is_refused, places, .c.steps = 2,
+       .c.validated = true)
+{
+    struct acquire_reply replies[PLACES];
+    for (uint32_t i = 0; i < 2; i++)
+        step(&f->c, i);
+    record_all(&f->c, 2);
+    lease(f, 0, 1, replies);
+    assert_int_equal(replies[1].place.stage, PLACES - 1);
+    struct complete_request request = {.member = f->m[1],
+                                       .secret = secret_of(f->m[1]),
+                                       .ticket = replies[1].ticket,
+                                       .loss_sum = -1,
+                                       .sample_count = UINT64_MAX,
+                                       .place = replies[1].place};
+    assert_int_equal(say_complete(&f->c, &request), ERR_MALFORMED);
+    request.place.stage = PLACES - 2;
+    request.place.rank = 1;
+    assert_int_equal(say_complete(&f->c, &request), ERR_MALFORMED);
+    request.place = (struct place){.stage = PLACES, .try_number = replies[1].place.try_number};
+    assert_int_equal(say_complete(&f->c, &request), ERR_MALFORMED);
+    done(f, 0, &replies[0], ERR_OK);
+    done(f, 1, &replies[1], ERR_OK); /* its seat was not done */
+    assert_int_equal(status(&f->c).state, RUN_TRAINING);
+}
+
 /* The weights of a stage are held already. */
 TEST_F(a_member_gets_the_stage_that_it_had, places, .c.steps = 4)
 {
