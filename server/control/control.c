@@ -78,19 +78,22 @@ void control_call_cancelled(struct control *control, uint64_t number)
         call_fail(call, ERR_CANCELLED, "nobody waits for it any more");
 }
 
+/* The answer is an effect, carried out when the call waits for it. Only the member itself takes the
+ * place of its older call: the core has judged its secret before. */
 static void call_acquire(struct control *control, uint64_t now_ns, struct call *take_call)
 {
-    struct acquire_request request = take_call->acquire;
-    uint64_t number = take_call->number;
-    struct call *older = waiting_take_acquire(&control->waiting, request.member);
-    if (older != NULL)
-        call_fail(older, ERR_CANCELLED, "the member has asked anew");
-    waiting_add(&control->waiting, &(struct waiting_call){.call = take_call});
-    enum err err = coordinator_acquire(control->coordinator, control_ms(now_ns), &request);
+    uint64_t member = take_call->acquire.member;
+    enum err err =
+        coordinator_acquire(control->coordinator, control_ms(now_ns), &take_call->acquire);
+    if (err == ERR_OK) {
+        struct call *older = waiting_take_acquire(&control->waiting, member);
+        if (older != NULL)
+            call_fail(older, ERR_CANCELLED, "the member has asked anew");
+        waiting_add(&control->waiting, &(struct waiting_call){.call = take_call});
+    } else {
+        call_fail(take_call, err, err_text(err));
+    }
     control_effects_carry_out(control, now_ns);
-    struct call *call = err != ERR_OK ? waiting_take_number(&control->waiting, number) : NULL;
-    if (call != NULL)
-        call_fail(call, err, err_text(err));
 }
 
 /* Answers a call that has no content. */

@@ -542,6 +542,21 @@ TEST_F(a_member_that_asks_anew_gets_one_answer, control, .trains = true)
     assert_int_equal(answer.err, ERR_CANCELLED);
 }
 
+TEST_F(who_asks_in_the_name_of_another_member_ends_no_call_of_that_one, control, .trains = true)
+{
+    uint64_t member = join(f);
+    assert_int_equal(say(f, acquire_call(f, member, 1)), ERR_OK);
+    uint64_t other = join(f);
+    uint64_t parked = say_and_wait(f, acquire_call(f, other, 1)); /* both slots are out */
+    struct call *forged = acquire_call(f, other, 2);
+    forged->acquire.secret.bytes[0] ^= 1;
+    assert_int_equal(say(f, forged), ERR_UNKNOWN_MEMBER);
+    unsigned before = answer.count;
+    control_call_cancelled(f->control, parked); /* it still waits */
+    assert_int_equal(answer.count, before + 1);
+    assert_int_equal(answer.number, parked);
+}
+
 TEST_F(a_pause_leaves_the_run_to_the_next_start, control)
 {
     assert_true(control_paused(f->control)); /* no run */
