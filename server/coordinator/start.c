@@ -112,7 +112,7 @@ static enum err allocate(struct run *run, const struct coordinator_settings *set
         .slots = run->settings.slots,
         .open_steps =
             run->settings.async ? window_steps(&run->settings) + 1 : run->settings.delay + 1,
-        .attempts_first = settings->term << 32, /* never the same again, whatever the term */
+        .attempts_first = settings->term << 32, /* above those of all terms before */
         .delay = run->settings.delay,
         .newest = run->settings.ssp,
         .pieces = piece_count(&run->settings),
@@ -166,6 +166,8 @@ enum err start_run(struct coordinator *coordinator, uint64_t now_ms,
     if (coordinator->run.settings.run != settings->run)
         dismiss_members(coordinator);
     members_forget_killed(&coordinator->members); /* stages may be others */
+    /* It may be the same run, which goes on in the term in which it was stopped. */
+    leases_number_above(&run.tickets.leases, coordinator->run.tickets.leases.attempts);
     start_release(&coordinator->run);
     coordinator->run = run;
     coordinator->convictions = past != NULL ? past->convictions : (struct convictions){0};

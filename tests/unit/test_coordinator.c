@@ -47,6 +47,27 @@ TEST_F(a_resume_replaces_what_a_successor_began_by_itself_until_the_first_commit
     assert_int_equal(coordinator_start(f->coordinator, f->now_ms, &f->run, &past, NULL), ERR_BUSY);
 }
 
+/* The order logs of all its generations name attempts by their numbers alone; and what a member was
+ * given before is no lease that another has now. */
+TEST_F(attempts_of_a_run_that_goes_on_in_the_same_term_are_numbered_above_those_before, coordinator,
+       .steps = 9, .workers = 2)
+{
+    struct coordinator_past past = {.generation = f->generation};
+    const struct ticket before = ticket_of(f, f->a, 1);
+    stop(f);
+    tick(f, STOP_MS);
+    assert_int_equal(status(f).state, RUN_STOPPED);
+    begin(f, &f->run, &past);
+    f->generation++;
+    ready_all(f, 0);
+    record_all(f, 0);
+    const struct ticket other = ticket_of(f, f->b, 1);
+    assert_true(other.attempt > before.attempt);
+    const struct ticket again = ticket_of(f, f->a, 1);
+    assert_int_equal(again.generation, f->generation);
+    assert_true(again.attempt > other.attempt);
+}
+
 /* Trained on, it would never reach its last step, and its checkpoints would replace the longer
  * run's. */
 TEST_F(a_run_of_fewer_steps_than_its_checkpoint_is_refused, coordinator, .plan = 3)
