@@ -75,6 +75,8 @@ enum err members_judge(const struct members_demands *demands, const struct join_
                           "worker %s speaks wire version %u, the coordinator %u to %u",
                           request->name, request->wire_version, (unsigned)WIRE_VERSION_MIN,
                           (unsigned)WIRE_VERSION);
+    if (request->name[0] == 0) /* what counts against a worker is kept with its name (suspects.h) */
+        return reason_set(reason, ERR_INVALID, "a worker must have a name");
     if (demands->fingerprint != NULL &&
         memcmp(demands->fingerprint, request->fingerprint, WIRE_DIGEST_BYTES) != 0)
         return reason_set(reason, ERR_FINGERPRINT,

@@ -133,8 +133,8 @@ struct members_demands {
     bool data_served; /* a worker needs no copy of the data */
 };
 
-/* Whether the worker may join. ERR_WIRE_VERSION, ERR_FINGERPRINT, ERR_DATA_SET; `reason` names both
- * sides. */
+/* Whether the worker may join. ERR_INVALID: it has no name; ERR_WIRE_VERSION, ERR_FINGERPRINT,
+ * ERR_DATA_SET: `reason` names both sides. */
 enum err members_judge(const struct members_demands *demands, const struct join_request *request,
                        struct reason *reason) MUST_USE;
 

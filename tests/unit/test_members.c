@@ -58,6 +58,14 @@ TEST_F(a_worker_of_the_wire_version_before_stages_may_join_without_an_address, j
     assert_int_equal(judge(f), ERR_WIRE_VERSION);
 }
 
+/* Else nothing that counts against it would be remembered. */
+TEST_F(a_worker_without_a_name_is_refused, judged)
+{
+    f->request.name[0] = 0;
+    assert_int_equal(judge(f), ERR_INVALID);
+    assert_string_equal(f->reason.text, "a worker must have a name");
+}
+
 TEST_F(a_worker_that_would_compute_other_bits_is_refused_unless_any_may, judged)
 {
     f->request.fingerprint[0] = 0xab;
