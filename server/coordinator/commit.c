@@ -2,6 +2,7 @@
 #include "server/coordinator/commit.h"
 
 #include "server/coordinator/audits.h"
+#include "server/coordinator/brought.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/generation.h"
 #include "server/coordinator/leaving.h"
@@ -94,20 +95,29 @@ enum err commit_cut_again(struct coordinator *coordinator)
 
 enum { NAMES_BYTES = COORDINATOR_TEXT_BYTES / 2 };
 
-/* The names of the first of these members, as many as there is room for; of how many. */
-static uint32_t put_names(const struct coordinator *coordinator, const uint64_t *members,
-                          uint32_t count, char names[static NAMES_BYTES])
+/* The first of these names, as many as there is room for; of how many. */
+static uint32_t put_names(const char *const *names, uint32_t count,
+                          char ret_text[static NAMES_BYTES])
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const struct member *member = members_find(&coordinator->members, members[i]);
-        if (member == NULL)
-            continue;
-        if (bytes > 0 && bytes + 1 + strlen(member->own.name) >= NAMES_BYTES)
+        if (bytes > 0 && bytes + 1 + strlen(names[i]) >= NAMES_BYTES)
             return i;
-        bytes += (size_t)snprintf(names + bytes, NAMES_BYTES - bytes, "%s%s", bytes > 0 ? "," : "",
-                                  member->own.name);
+        bytes += (size_t)snprintf(ret_text + bytes, NAMES_BYTES - bytes, "%s%s",
+                                  bytes > 0 ? "," : "", names[i]);
     }
+    return count;
+}
+
+/* Whoever had a ticket of the step, or a place of one, may have pushed, also when it is gone. */
+static uint32_t list_names(const struct members *members, uint64_t step, const char **ret_names,
+                           uint32_t max)
+{
+    uint32_t count = 0;
+    const struct member *member;
+    for (uint32_t i = 0; count < max && (member = members_at(members, i)) != NULL; i++)
+        if (brought_from(&member->brought, step) == step)
+            ret_names[count++] = member->own.name;
     return count;
 }
 
@@ -116,17 +126,18 @@ static uint32_t put_names(const struct coordinator *coordinator, const uint64_t 
 static void log_skipped(struct coordinator *coordinator)
 {
     enum { NAMED_MAX = 256 };
-    struct run *run = &coordinator->run;
-    uint64_t members[NAMED_MAX];
-    uint32_t count = tickets_brought_by(&run->tickets, members, NAMED_MAX), named = 0;
+    const struct run *run = &coordinator->run;
+    const char *names[NAMED_MAX];
+    uint32_t count = list_names(&coordinator->members, run->steps.version, names, NAMED_MAX);
+    uint32_t named = 0;
     do {
-        char names[NAMES_BYTES] = "";
-        named += put_names(coordinator, members + named, count - named, names);
+        char text[NAMES_BYTES] = "";
+        named += put_names(names + named, count - named, text);
         effects_log(&coordinator->effects, true,
                     "step not finite  step=%llu in_row=%llu brought_by=%s next=none of its changes",
                     (unsigned long long)run->steps.version,
                     (unsigned long long)run->steps.counters.skips_in_row,
-                    names[0] != 0 ? names : "-");
+                    text[0] != 0 ? text : "-");
     } while (named < count);
 }
 

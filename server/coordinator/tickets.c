@@ -772,29 +772,6 @@ uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms)
     return train_of(tickets, tickets->step)->useful_ms;
 }
 
-static uint32_t add_member(uint64_t *members, uint32_t count, uint32_t max, uint64_t member)
-{
-    bool known = member == 0;
-    for (uint32_t i = 0; i < count && !known; i++)
-        known = members[i] == member;
-    if (!known && count < max)
-        members[count++] = member;
-    return count;
-}
-
-uint32_t tickets_brought_by(const struct tickets *tickets, uint64_t *ret_members, uint32_t max)
-{
-    const struct work *work = &tickets->train[tickets->step % tickets->settings.open_steps];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < work->count; i++)
-        count = add_member(ret_members, count, max, work->slots[i].member);
-    for (const struct lease *lease = leases_youngest(&tickets->leases); lease != NULL;
-         lease = leases_before(&tickets->leases, lease))
-        if (lease->kind == TICKET_TRAIN && lease->step == tickets->step)
-            count = add_member(ret_members, count, max, lease->member);
-    return count;
-}
-
 void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt)
 {
     struct lease *lease = leases_find(&tickets->leases, attempt);

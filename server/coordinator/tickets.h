@@ -188,8 +188,6 @@ uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct tic
  * nobody completed them. Its leases end, the youngest first, which gets the credit, and those of
  * audits last. Returns the useful time of the step, in milliseconds. */
 uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms);
-/* Who brought slots of the oldest step, or holds a lease of it: each member once, `max` at most. */
-uint32_t tickets_brought_by(const struct tickets *tickets, uint64_t *ret_members, uint32_t max);
 /* The lease of that attempt, which is not over, begins now: what came before is not counted, until
  * it lapses, is overdue or ends. */
 void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt);

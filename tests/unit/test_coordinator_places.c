@@ -527,6 +527,16 @@ TEST_F(who_is_not_reached_by_others_gets_no_place, places, .c.steps = 4)
 
 /* ---- what people see ---- */
 
+TEST_F(a_step_that_is_not_finite_names_who_had_its_places, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    lease(f, 0, 1, replies);
+    done(f, 1, &replies[1], ERR_OK);
+    assert_int_equal(say_reduced(&f->c, 0, 0, NAN), ERR_OK);
+    assert_int_equal(say_reduced(&f->c, 1, 0, 1), ERR_OK);
+    assert_non_null(strstr(seen(&f->c, EFFECT_LOG)->log.text, "brought_by=a,b "));
+}
+
 static struct coordinator_seat seat_at(const struct places_fixture *f, uint32_t i)
 {
     struct coordinator_seat seat;

@@ -164,6 +164,29 @@ TEST_F(a_step_that_is_not_finite_names_who_brought_it, coordinator, .steps = 5)
         strstr(seen(f, EFFECT_LOG)->log.text, "step not finite  step=0 in_row=1 brought_by=w"));
 }
 
+/* Its pushes may be among those that the servers counted. */
+TEST_F(who_is_gone_is_named_when_what_it_may_have_brought_is_not_finite, coordinator, .steps = 5,
+       .workers = 2)
+{
+    ticket_of(f, f->a, 1);
+    ticket_of(f, f->b, 1);
+    assert_int_equal(leave(f, f->a, "done"), ERR_OK);
+    assert_int_equal(say_reduced(f, 0, 0, NAN), ERR_OK);
+    assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
+    assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "brought_by=b,a "));
+}
+
+TEST_F(who_joins_again_is_named_for_what_it_brought_before, coordinator, .steps = 5)
+{
+    uint64_t worker = join(f);
+    const struct ticket ticket = ticket_of(f, worker, 1);
+    assert_int_equal(complete(f, worker, ticket, ERR_OK), ERR_OK);
+    join_again(f, worker);
+    assert_int_equal(say_reduced(f, 0, 0, NAN), ERR_OK);
+    assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
+    assert_non_null(strstr(seen(f, EFFECT_LOG)->log.text, "brought_by=w "));
+}
+
 /* Their names need two lines. */
 TEST_F(nobody_is_left_out_of_those_who_brought_a_step_that_is_not_finite, coordinator, .steps = 5)
 {
