@@ -265,8 +265,9 @@ enum err coordinator_give_up(struct coordinator *coordinator, uint64_t now_ms, c
 {
     TRY(leaving_may_be_asked(coordinator, reason));
     struct server_entry *server = servers_named(&coordinator->servers, name);
-    /* A new coordinator has not met a server that died before. */
-    if (server == NULL && cuts_file(&coordinator->run.cuts.newest, name) != WIRE_SERVERS_MAX &&
+    /* A new coordinator has not met a server that died before. Of a nameless cut all names are "". */
+    if (server == NULL && name[0] != 0 &&
+        cuts_file(&coordinator->run.cuts.newest, name) != WIRE_SERVERS_MAX &&
         know_server(coordinator, name, &server) != ERR_OK)
         server = NULL;
     if (server == NULL)

@@ -350,6 +350,17 @@ TEST_F(who_waits_for_a_server_that_may_be_gone_for_good_says_which_one_and_what_
                         "`roost drain s2 --lost` goes on without it");
 }
 
+/* A checkpoint that was taken from its directory does not say who wrote its files. */
+TEST_F(no_server_without_a_name_is_given_up, coordinator, .plan = 9)
+{
+    struct coordinator_past past = past_of(4, (struct cut_name){3, 6});
+    struct reason reason;
+    past.cut.server_count = SERVERS; /* none of which has a name */
+    hello(f, 0, 0);
+    begin(f, &f->run, &past);
+    assert_int_equal(coordinator_give_up(f->coordinator, f->now_ms, "", &reason), ERR_NOT_FOUND);
+}
+
 TEST_F(an_operator_who_resumes_says_how_many_servers_there_are_to_be, coordinator)
 {
     start_with_two_of_three(f, false);
