@@ -126,7 +126,11 @@ enum err coordinator_checkpoint(struct coordinator *coordinator)
 {
     if (!run_active(&coordinator->run))
         return ERR_NO_RUN;
-    cuts_ask_at(&coordinator->run.cuts, coordinator->run.steps.version + 1);
+    struct cuts *cuts = &coordinator->run.cuts;
+    uint64_t next = coordinator->run.steps.version + 1;
+    if (cuts->asked_at > next) /* before a rewind, by somebody who waits for that version */
+        cuts_ask(cuts);
+    cuts_ask_at(cuts, next);
     return ERR_OK;
 }
 

@@ -405,6 +405,23 @@ TEST_F(a_rewind_does_not_use_up_a_cut_that_was_just_asked_for, coordinator, .ste
     step_cuts(f, 1, true);
 }
 
+/* The other one, who asked before, waits for a later version. */
+TEST_F(a_cut_that_is_asked_for_after_a_rewind_comes_with_the_next_commit, coordinator, .steps = 9)
+{
+    for (uint64_t i = 0; i < 3; i++)
+        step_cuts(f, i, false);
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+    restart_server(f, 0);
+    f->generation = status(f).generation;
+    ready_all(f, 0);
+    assert_int_equal(coordinator_checkpoint(f->coordinator), ERR_OK);
+    step_cuts(f, 0, true);
+    record_all(f, 1);
+    step_cuts(f, 1, false);
+    step_cuts(f, 2, false);
+    step_cuts(f, 3, true);
+}
+
 /* ---- stopping ---- */
 
 TEST_F(a_stop_finishes_the_step_in_flight_and_cuts, coordinator, .steps = 9, .workers = 1)
