@@ -11,6 +11,7 @@ struct connection *connection_new(struct inbox *inbox, struct rpc_stream *stream
     if (connection == NULL)
         return NULL;
     atomic_init(&connection->references, 1);
+    atomic_init(&connection->closed, false);
     connection->inbox = inbox;
     connection->stream = rpc_stream_ref(stream);
     connection->is_server = is_server;

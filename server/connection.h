@@ -15,6 +15,7 @@ struct connection {
     struct inbox *inbox;
     struct rpc_stream *stream;
     bool is_server;
+    atomic_bool closed; /* and the inbox had no room for the event */
     char address[64];
     int64_t certificate_ends_s; /* 0: none */
     /* The main thread's: */

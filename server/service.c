@@ -169,8 +169,11 @@ static void connection_closed(void *owner, struct rpc_stream *stream, enum err e
     (void)stream, (void)err, (void)reason;
     struct connection *connection = owner;
     struct event event = {.kind = EVENT_CONNECTION_CLOSED, .connection = connection};
-    if (inbox_post(connection->inbox, &event) != ERR_OK)
-        event_release(&event); /* the next message over it fails, which ends it as well */
+    if (inbox_post(connection->inbox, &event) == ERR_OK)
+        return;
+    /* Of a server control_tick() sees it; a member lapses. */
+    atomic_store(&connection->closed, true);
+    event_release(&event);
 }
 
 static const struct rpc_stream_events member_events = {

@@ -78,6 +78,14 @@ struct connection *connections_server(const struct connections *connections, uin
     return NULL;
 }
 
+struct connection *connections_closed_server(const struct connections *connections)
+{
+    for (size_t i = 0; i < connections->server_count; i++)
+        if (atomic_load(&connections->servers[i]->closed))
+            return connections->servers[i];
+    return NULL;
+}
+
 void connections_send_away(struct connections *connections, struct connection *connection,
                            enum err err, const char *why)
 {

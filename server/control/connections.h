@@ -25,6 +25,8 @@ void connections_remove(struct connections *connections, struct connection *conn
 struct connection *connections_member(const struct connections *connections,
                                       uint64_t member); /* NULL: not there */
 struct connection *connections_server(const struct connections *connections, uint64_t link);
+/* A server's stream whose end no event says; NULL: there is none. */
+struct connection *connections_closed_server(const struct connections *connections);
 /* Ends the stream for that reason, and takes the connection off the list. */
 void connections_send_away(struct connections *connections, struct connection *connection,
                            enum err err, const char *why);

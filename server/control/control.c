@@ -551,9 +551,21 @@ static void flush(struct control *control)
                                        : "go on without it"));
 }
 
+/* Nothing else tells that such a server is gone: no timer runs out for it, as for a member. */
+static void close_servers(struct control *control, uint64_t now_ns)
+{
+    struct connection *closed;
+    while ((closed = connections_closed_server(&control->connections)) != NULL) {
+        connection_ref(closed); /* the list may have the last one */
+        control_connection_closed(control, now_ns, closed);
+        connection_unref(closed);
+    }
+}
+
 void control_tick(struct control *control, uint64_t now_ns)
 {
     struct reason reason = {0};
+    close_servers(control, now_ns);
     if (control->search.cuts != NULL && control->failed == ERR_OK) {
         control_effects_search(control, now_ns);
         control_effects_carry_out(control, now_ns);

@@ -1,6 +1,8 @@
 /* The coordinator's daemon: what reports, servers' streams and members' streams are good for. */
 #include "tests/unit/control_fixture.h"
 
+#include "server/control/control_core.h"
+
 /* ---- reports and streams ---- */
 
 TEST_F(reports_that_do_not_decode_or_belong_elsewhere_change_nothing, control)
@@ -88,6 +90,27 @@ TEST_F(a_late_report_is_harmless_and_nonsense_ends_the_stream, control, .trains 
     expect_finished(&f->streams[0], ERR_MALFORMED);
     control_connection_closed(f->control, f->now_ns, connection);
     assert_false(connection->listed);
+}
+
+static bool is_connected(const struct control_fixture *f, const char *name)
+{
+    struct coordinator_server server;
+    for (uint32_t i = 0; coordinator_server(f->control->coordinator, i, &server); i++)
+        if (strcmp(server.name, name) == 0)
+            return server.connected;
+    return false;
+}
+
+TEST_F(a_server_whose_end_found_no_room_in_the_inbox_is_lost_with_the_next_tick, control)
+{
+    struct connection *connection = new_connection(f, 0, true);
+    server_says(f, connection, far_hello);
+    assert_true(is_connected(f, "far"));
+    atomic_store(&connection->closed, true);
+    connection_unref(connection); /* the transport's */
+    control_tick(f->control, f->now_ns);
+    assert_false(is_connected(f, "far"));
+    assert_true(is_connected(f, "here"));
 }
 
 TEST_F(a_server_that_says_hello_again_ends_its_older_stream, control)

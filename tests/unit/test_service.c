@@ -335,6 +335,35 @@ TEST_F(a_stream_is_a_guest_from_its_first_word_to_its_end, service, .coordinator
     assert_int_equal(ending_wait(&closed), ERR_CANCELLED);
 }
 
+/* The event is lost, and what is over posts no other. */
+TEST_F(an_end_that_finds_no_room_in_the_inbox_is_left_at_the_stream, service, .coordinator = true)
+{
+    static const struct rpc_stream_events events = {.closed = member_closed};
+    struct ending closed;
+    struct rpc_stream *stream;
+    struct buf report = {0};
+    tally_init(&closed.tally);
+    assert_int_equal(
+        rpc_stream_open(f->channel, "/roost.v1.Cluster/Serve", &events, &closed, &stream), ERR_OK);
+    assert_int_equal(
+        wire_encode_server_report(
+            &(struct server_report){.kind = SERVER_HELLO, .hello = {.name = "s"}}, &report),
+        ERR_OK);
+    assert_int_equal(rpc_stream_send(stream, RPC_NORMAL, &report, NULL, 0), ERR_OK);
+    struct event said = take(f);
+    const uint64_t deadline_ns = time_after_ms(time_now_ns(), FIXTURE_WAIT_MS);
+    assert_true(said.connection->is_server);
+    assert_false(atomic_load(&said.connection->closed));
+    for (unsigned i = 0; i < INBOX_EVENTS; i++)
+        assert_int_equal(inbox_post(f->inbox, &(struct event){.kind = EVENT_SIGNAL}), ERR_OK);
+    rpc_stream_cancel(stream);
+    while (!atomic_load(&said.connection->closed))
+        assert_true(time_now_ns() < deadline_ns);
+    event_release(&said);
+    rpc_stream_unref(stream);
+    assert_int_equal(ending_wait(&closed), ERR_CANCELLED);
+}
+
 TEST_F(health_says_whether_the_daemon_serves, service, .coordinator = true)
 {
     for (int serving = 0; serving <= 1; serving++) {
