@@ -195,6 +195,14 @@ struct lease *leases_oldest(const struct leases *leases, uint32_t lease_class)
     return ring_is_empty(granted) ? NULL : RING_ITEM(granted->behind, struct lease, granted);
 }
 
+struct lease *leases_next(const struct leases *leases, const struct lease *lease)
+{
+    const struct ring *granted = &leases->rings->classes[class_index(lease)].granted;
+    return lease->granted.behind == granted
+               ? NULL
+               : RING_ITEM(lease->granted.behind, struct lease, granted);
+}
+
 struct lease *leases_longest_out(const struct leases *leases, uint32_t lease_class)
 {
     const struct ring *out = &leases->rings->classes[lease_class].out;

@@ -2,9 +2,9 @@
  * constant time, so that a step costs as much a ticket with thousands of workers as with ten.
  *
  * Leases of as many slots are a class: they take equally long, so within a class the lease that was
- * granted first lapses first, and the node whose youngest attempt is oldest is overdue first. A
- * lease on a node that is leased already is a twin of those before: leases that overlap have the
- * same node.
+ * granted first lapses first (unless members share leases: tickets.h gives some more time), and the
+ * node whose youngest attempt is oldest is overdue first. A lease on a node that is leased already
+ * is a twin of those before: leases that overlap have the same node.
  *
  * Pure; one owner. Invariants (leases_check): in a class both orders ascend; twins have one node
  * and one out_ms; every lease is found by its attempt and among its member's. */
@@ -72,9 +72,10 @@ uint32_t leases_count_of(const struct leases *leases, uint64_t member);
 struct lease *leases_youngest(const struct leases *leases);
 struct lease *leases_before(const struct leases *leases, const struct lease *lease);
 
-/* Of a class: the one that was granted first; the one that is out longest, and the one that is out
- * longest after `lease`. NULL: there is none. */
+/* Of a class: the one that was granted first, and the one granted after `lease`; the one that is out
+ * longest, and the one that is out longest after `lease`. NULL: there is none. */
 struct lease *leases_oldest(const struct leases *leases, uint32_t lease_class);
+struct lease *leases_next(const struct leases *leases, const struct lease *lease);
 struct lease *leases_longest_out(const struct leases *leases, uint32_t lease_class);
 struct lease *leases_next_out(const struct leases *leases, const struct lease *lease);
 /* All slots of the lease's node are done: it is not out any more; they are not after all. */

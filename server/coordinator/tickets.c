@@ -864,23 +864,41 @@ void tickets_prolong(struct tickets *tickets, uint64_t now_ms, uint64_t attempt)
     tickets_renew(tickets, now_ms, attempt);
 }
 
+static void lapse(struct tickets *tickets, uint64_t now_ms, struct lease *lease)
+{
+    doubt_if_overdue(tickets, now_ms, lease);
+    note_lapse(tickets, lease);
+    lease_end(tickets, now_ms, lease, 0);
+}
+
+/* Of a class, in the order of granting: they lapse in it, unless members share them. Then a lease
+ * whose slots lapsed before has more time than those behind it. */
+static uint32_t lapse_class(struct tickets *tickets, uint64_t now_ms, uint32_t lease_class,
+                            uint64_t *due_ms)
+{
+    uint32_t count = 0;
+    struct lease *next, *lease = leases_oldest(&tickets->leases, lease_class);
+    for (; lease != NULL; lease = next) {
+        uint64_t end_ms = lapses_ms(tickets, lease);
+        next = leases_next(&tickets->leases, lease);
+        if (end_ms <= now_ms) {
+            lapse(tickets, now_ms, lease);
+            count++;
+            continue;
+        }
+        *due_ms = end_ms < *due_ms ? end_ms : *due_ms;
+        if (!tickets->settings.shared)
+            break;
+    }
+    return count;
+}
+
 uint32_t tickets_lapse(struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms)
 {
     uint32_t count = 0;
     *ret_due_ms = UINT64_MAX;
-    for (uint32_t i = 0; i < LEASE_CLASSES; i++) {
-        struct lease *oldest;
-        uint64_t due_ms = UINT64_MAX;
-        while ((oldest = leases_oldest(&tickets->leases, i)) != NULL &&
-               (due_ms = lapses_ms(tickets, oldest)) <= now_ms) {
-            doubt_if_overdue(tickets, now_ms, oldest);
-            note_lapse(tickets, oldest);
-            lease_end(tickets, now_ms, oldest, 0);
-            count++;
-        }
-        if (oldest != NULL && due_ms < *ret_due_ms)
-            *ret_due_ms = due_ms;
-    }
+    for (uint32_t i = 0; i < LEASE_CLASSES; i++)
+        count += lapse_class(tickets, now_ms, i, ret_due_ms);
     return count;
 }
 

@@ -293,6 +293,27 @@ TEST_F(slots_of_a_shared_lease_that_lapsed_get_twice_the_time, tickets, .slots =
     }
 }
 
+TEST_F(a_shared_lease_with_more_time_keeps_none_behind_it_from_lapsing, tickets, .slots = 3,
+       .node_slots = 1)
+{
+    uint64_t due_ms, after_ms = 10 * LEASE_MS;
+    f->tickets.settings.shared = true;
+    grant(&f->tickets, 0, 1, 1);
+    assert_int_equal(tickets_lapse(&f->tickets, after_ms, &due_ms), 1);
+    expect_node(grant(&f->tickets, after_ms, 2, 1), 0, 0); /* until 3 * after_ms */
+    expect_node(grant(&f->tickets, after_ms + 1, 3, 1), 0, 1);
+    expect_node(grant(&f->tickets, after_ms + 2, 4, 1), 0, 2);
+    assert_int_equal(tickets_lapse(&f->tickets, after_ms + 2, &due_ms), 0);
+    assert_int_equal(due_ms, 2 * after_ms + 1);
+    assert_int_equal(tickets_lapse(&f->tickets, due_ms, &due_ms), 1);
+    tickets_check(&f->tickets);
+    assert_int_equal(due_ms, 2 * after_ms + 2);
+    assert_int_equal(tickets_lapse(&f->tickets, due_ms, &due_ms), 1);
+    assert_int_equal(due_ms, 3 * after_ms);
+    assert_int_equal(tickets_lapse(&f->tickets, due_ms, &due_ms), 1);
+    assert_int_equal(due_ms, UINT64_MAX);
+}
+
 /* Of the next step a slot is granted: how long until it lapses. */
 static uint64_t next_lapses_after(struct tickets *tickets, uint64_t now_ms)
 {
