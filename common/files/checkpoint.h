@@ -169,7 +169,8 @@ enum err checkpoint_newest(const char *checkpoint_dir, struct checkpoint_name *r
 /* An opened cut: read only, any number of threads. */
 struct checkpoint;
 
-/* Reads cut.json, maps every file, and verifies all but the blocks. */
+/* Reads cut.json, maps every file, and verifies all but the blocks; ERR_CORRUPT also when a chunk is
+ * in no file, and a later one is. */
 enum err checkpoint_open(const char *checkpoint_dir, struct checkpoint_name name,
                          struct checkpoint **ret_checkpoint, struct reason *reason) MUST_USE;
 /* The same with the path of the cut's folder itself. */
@@ -189,7 +190,7 @@ struct checkpoint_arrays checkpoint_arrays(const struct checkpoint *checkpoint);
 bool checkpoint_is_by_seed(const struct checkpoint *checkpoint);
 
 /* Whether it has exactly the chunks of this model, with so many states. ERR_SPEC_DIFFERS names the
- * first difference. */
+ * first difference; ERR_CORRUPT: what it has fits, and it lacks others. */
 enum err checkpoint_fits(const struct checkpoint *checkpoint, const struct model *model,
                          uint32_t states, struct reason *reason) MUST_USE;
 

@@ -189,10 +189,13 @@ static enum err index_chunks(struct checkpoint *checkpoint, struct reason *reaso
         for (uint32_t e = 0; e < checkpoint->views[f].count; e++)
             *place++ = (struct place){checkpoint_view_entry(&checkpoint->views[f], e).chunk, f, e};
     qsort(checkpoint->places, checkpoint->count, sizeof *checkpoint->places, by_chunk);
-    for (uint32_t i = 1; i < checkpoint->count; i++)
-        if (checkpoint->places[i].chunk == checkpoint->places[i - 1].chunk)
-            return reason_set(reason, ERR_CORRUPT, "%s: chunk %" PRIu32 " is in two files",
-                              checkpoint->folder.text, checkpoint->places[i].chunk);
+    for (uint32_t i = 0; i < checkpoint->count; i++) {
+        uint32_t chunk = checkpoint->places[i].chunk;
+        if (chunk != i) /* a model's chunks are 0, 1, … */
+            return reason_set(reason, ERR_CORRUPT, "%s: chunk %" PRIu32 " is %s",
+                              checkpoint->folder.text, chunk < i ? chunk : i,
+                              chunk < i ? "in two files" : "missing");
+    }
     return ERR_OK;
 }
 
@@ -309,9 +312,8 @@ enum err checkpoint_fits(const struct checkpoint *checkpoint, const struct model
                           " values of optimizer state a weight, the run %" PRIu32,
                           folder, checkpoint->arrays.states, states);
     for (uint32_t c = 0; c < model->chunks_count; c++) {
-        if (c >= checkpoint->count || checkpoint->places[c].chunk != c)
-            return reason_set(reason, ERR_SPEC_DIFFERS, "%s: chunk %" PRIu32 " is missing", folder,
-                              c);
+        if (c >= checkpoint->count)
+            return reason_set(reason, ERR_CORRUPT, "%s: chunk %" PRIu32 " is missing", folder, c);
         uint32_t n = weights_of(checkpoint, &checkpoint->places[c]);
         if (n != model->chunks[c].weights)
             return reason_set(reason, ERR_SPEC_DIFFERS,

@@ -8,7 +8,11 @@
  * takes them too long (late_ms), the cuts' thread does the next ones itself, with a small share of
  * the cores, for a while (SMALL_TIMES as long), and then tries again. It alone takes locks that
  * training waits for. While steps go on and the cut is ahead (cut_pace.h), it has time: no block is
- * late, and the digests' thread rests now and then. */
+ * late, and the digests' thread rests now and then.
+ *
+ * A chunk that finds no room in the inbox is dropped, and its cut must never be taken for whole. So
+ * the shard thread reports the cut as lost, in room that chunks cannot take; and a file is finished
+ * only when it has as many chunks as the shard threads handed out. */
 #include "server/disk/cut_writer.h"
 
 #include "common/inbox.h"
@@ -19,16 +23,35 @@
 
 #include <string.h>
 
-enum { JOBS_MAX = 4, ITEMS_MAX = 4096, BATCH = 8, SMALL_TIMES = 20 };
+enum {
+    JOBS_MAX = 4,
+    /* Of each shard thread; twice what its shard hands out ahead: the writer may still have chunks of
+     * a run that has ended, or of an earlier attempt. */
+    CHUNKS_MAX = 2 * SHARD_AHEAD_MAX,
+    LOST_MAX = 16, /* the same, of cuts that it reports as lost: room that chunks cannot take … */
+    COMMANDS_MAX = 256, /* … nor from commands */
+    BATCH = 8,
+    SMALL_TIMES = 20
+};
 
-enum cut_item_kind { ITEM_CHUNK, ITEM_PREPARE, ITEM_PRUNE };
+enum cut_item_kind { ITEM_CHUNK, ITEM_LOST, ITEM_PREPARE, ITEM_PRUNE };
+
+struct lost_cut {
+    struct cut_name cut;
+    uint32_t attempt;
+};
 
 struct cut_item {
     enum cut_item_kind kind;
-    struct prepared *run;
-    struct recorded_cut recorded;
-    uint32_t thread;
-    struct shard_effect snapshot;
+    union {
+        struct prepared *run;
+        struct recorded_cut recorded;
+        struct lost_cut lost;
+        struct {
+            uint32_t thread;
+            struct shard_effect snapshot;
+        } chunk;
+    };
 };
 
 /* A cut in the making. */
@@ -37,7 +60,9 @@ struct job {
     bool failed; /* reported already; the rest of its chunks is passed over */
     struct cut_name cut;
     uint32_t attempt;
-    uint32_t lasts; /* threads that have given their last chunk */
+    uint32_t lasts;  /* threads that have given their last chunk … */
+    uint32_t given;  /* … and so many chunks before it and with it */
+    uint32_t chunks; /* that came */
     uint64_t begun_ns;
     uint64_t bytes; /* of the chunks */
     struct checkpoint_writer *file;
@@ -48,6 +73,8 @@ struct cut_writer {
     struct inbox *inbox;
     struct thread thread;
     struct cut_pace pace;
+    atomic_uint chunks;    /* in the inbox */
+    struct lost_cut *lost; /* each shard thread's own: the newest that it has reported */
 
     /* The thread's own. */
     struct prepared *run; /* a reference; NULL: no run yet */
@@ -83,10 +110,10 @@ static void say(struct cut_writer *writer, const struct job *job, enum err err,
                            manifest, reason);
 }
 
-/* The job of that cut; the cut's first chunk begins it. Two jobs are enough: a thread gives chunks
- * of the next cut only when all threads have committed its step. When an older job is still there,
- * some of its chunks were lost, and it is given up; so is an earlier attempt at the same cut. NULL:
- * a later attempt is in the making. */
+/* The job of that cut; the cut's first item begins it. Two jobs are enough: a thread gives chunks
+ * of the next cut only when all threads have committed its step. An older one that is still there
+ * has lost a last chunk, and was reported: it makes room. So does an earlier attempt at the same
+ * cut. NULL: a later attempt is in the making. */
 static struct job *job_of(struct cut_writer *writer, struct cut_name cut, uint32_t attempt)
 {
     struct job *oldest = &writer->jobs[0];
@@ -140,6 +167,7 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
     struct checkpoint_threads threads = idle ? writer->idle : writer->small;
     threads.rests = ahead;
     checkpoint_writer_threads(job->file, threads);
+    job->chunks++;
     job->bytes += arrays * snapshot->snapshot.n * sizeof(float) + snapshot->snapshot.extra_bytes;
     enum err err = checkpoint_writer_add(job->file, snapshot->snapshot.chunk, snapshot->snapshot.n,
                                          shard_snapshot_weights(snapshot),
@@ -149,6 +177,26 @@ static enum err write_chunk(struct cut_writer *writer, struct job *job,
         writer->small_until_ns =
             time_after_ms(ended_ns, SMALL_TIMES * (uint64_t)writer->config.late_ms);
     return err;
+}
+
+/* P9: a cut is recorded when every server says that its file is whole. */
+static enum err finish(struct cut_writer *writer, struct job *job, struct digest *ret_manifest,
+                       struct reason *reason)
+{
+    if (job->chunks != job->given)
+        return reason_set(reason, ERR_BUSY, "%u of its %u chunks came", job->chunks, job->given);
+    TRY(checkpoint_writer_finish(job->file, ret_manifest, reason));
+    log_written(writer, job);
+    return ERR_OK;
+}
+
+static void job_fail(struct cut_writer *writer, struct job *job, enum err err,
+                     const struct reason *reason)
+{
+    job->failed = true;
+    checkpoint_writer_free(job->file);
+    job->file = NULL;
+    say(writer, job, err, &(struct digest){{0}}, reason);
 }
 
 static void take_chunk(struct cut_writer *writer, const struct shard_effect *snapshot)
@@ -162,34 +210,49 @@ static void take_chunk(struct cut_writer *writer, const struct shard_effect *sna
     struct digest manifest = {{0}};
     enum err err = job->failed ? ERR_OK : write_chunk(writer, job, snapshot, &reason);
     check(err != ERR_OK || job->failed || job->file != NULL);
-    job->lasts += snapshot->snapshot.last;
+    if (snapshot->snapshot.last) {
+        job->lasts++;
+        job->given += snapshot->snapshot.given;
+    }
     bool whole = job->lasts == writer->config.threads;
     if (err == ERR_OK && whole && !job->failed) {
-        err = checkpoint_writer_finish(job->file, &manifest, &reason);
-        if (err == ERR_OK)
-            log_written(writer, job);
+        err = finish(writer, job, &manifest, &reason);
         if (err == ERR_OK)
             say(writer, job, ERR_OK, &manifest, &reason);
     }
-    if (err != ERR_OK) {
-        job->failed = true;
-        checkpoint_writer_free(job->file);
-        job->file = NULL;
-        say(writer, job, err, &manifest, &reason);
-    }
+    if (err != ERR_OK)
+        job_fail(writer, job, err, &reason);
     if (whole)
         job_end(job);
 }
 
-static void handle_chunk(struct cut_writer *writer, const struct cut_item *item)
+/* Else it is of a run that has ended: nobody waits for it. */
+static bool is_of_run(const struct cut_writer *writer, struct cut_name cut)
 {
-    uint64_t generation = item->snapshot.snapshot.cut.generation;
-    check(item->thread < writer->config.threads);
-    /* The chunk is of a run that has ended: nobody waits for it. */
-    if (writer->run != NULL && writer->run->generation == generation)
-        take_chunk(writer, &item->snapshot);
-    shard_snapshot_drop(&item->snapshot);
-    writer->config.freed(writer->config.owner, item->thread);
+    return writer->run != NULL && writer->run->generation == cut.generation;
+}
+
+static void handle_chunk(struct cut_writer *writer, uint32_t thread,
+                         const struct shard_effect *snapshot)
+{
+    unsigned chunks = atomic_fetch_sub(&writer->chunks, 1);
+    check(chunks > 0); /* each was counted before it was posted */
+    check(thread < writer->config.threads);
+    if (is_of_run(writer, snapshot->snapshot.cut))
+        take_chunk(writer, snapshot);
+    shard_snapshot_drop(snapshot);
+    writer->config.freed(writer->config.owner, thread);
+}
+
+/* The last chunks may be among those that were dropped, so the cut is reported at once. */
+static void handle_lost(struct cut_writer *writer, const struct lost_cut *lost)
+{
+    struct reason reason;
+    struct job *job =
+        is_of_run(writer, lost->cut) ? job_of(writer, lost->cut, lost->attempt) : NULL;
+    if (job != NULL && !job->failed)
+        job_fail(writer, job, reason_set(&reason, ERR_BUSY, "too many chunks wait for the disk"),
+                 &reason);
 }
 
 static void handle_prepare(struct cut_writer *writer, struct prepared *take_run)
@@ -231,12 +294,20 @@ static void write_cuts(void *argument)
     while (inbox_take(writer->inbox, TIME_NEVER, BATCH, items, &count) == ERR_OK) {
         check(thread_is_current(&writer->thread));
         for (size_t i = 0; i < count; i++) {
-            if (items[i].kind == ITEM_CHUNK)
-                handle_chunk(writer, &items[i]);
-            else if (items[i].kind == ITEM_PREPARE)
+            switch (items[i].kind) {
+            case ITEM_CHUNK:
+                handle_chunk(writer, items[i].chunk.thread, &items[i].chunk.snapshot);
+                break;
+            case ITEM_LOST:
+                handle_lost(writer, &items[i].lost);
+                break;
+            case ITEM_PREPARE:
                 handle_prepare(writer, items[i].run);
-            else
+                break;
+            case ITEM_PRUNE:
                 handle_prune(writer, &items[i].recorded);
+                break;
+            }
         }
     }
     handle_prepare(writer, NULL);
@@ -256,6 +327,7 @@ static void release(struct cut_writer *writer)
     side_thread_free(writer->idle.writes);
     side_thread_free(writer->small.digests);
     inbox_free(writer->inbox);
+    free(writer->lost);
     free(writer);
 }
 
@@ -265,8 +337,12 @@ enum err cut_writer_new(const struct cut_writer_config *config, struct cut_write
     if (writer == NULL)
         return ERR_NOMEM;
     writer->config = *config;
+    writer->lost = calloc(config->threads, sizeof *writer->lost);
+    size_t items_max = (size_t)config->threads * (CHUNKS_MAX + LOST_MAX) + COMMANDS_MAX;
     enum err err =
-        inbox_new((struct inbox_limits){sizeof(struct cut_item), ITEMS_MAX}, &writer->inbox);
+        writer->lost == NULL
+            ? ERR_NOMEM
+            : inbox_new((struct inbox_limits){sizeof(struct cut_item), items_max}, &writer->inbox);
     if (err == ERR_OK)
         err = start_threads(writer);
     if (err != ERR_OK) {
@@ -295,17 +371,34 @@ enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run)
     return err;
 }
 
+/* Once for each attempt. When there is no room for that either, the next chunk that is dropped
+ * reports it. */
+static void report_lost(struct cut_writer *writer, uint32_t thread,
+                        const struct shard_effect *snapshot)
+{
+    struct lost_cut *reported = &writer->lost[thread];
+    struct cut_item item = {.kind = ITEM_LOST,
+                            .lost = {snapshot->snapshot.cut, snapshot->snapshot.attempt}};
+    bool again = reported->cut.generation == item.lost.cut.generation &&
+                 reported->cut.version == item.lost.cut.version &&
+                 reported->attempt == item.lost.attempt;
+    if (!again && inbox_post(writer->inbox, &item) == ERR_OK)
+        *reported = item.lost;
+}
+
 void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot)
 {
-    struct cut_item item = {.kind = ITEM_CHUNK, .thread = thread, .snapshot = *take_snapshot};
-    enum err err = inbox_post(writer->inbox, &item);
+    struct cut_item item = {.kind = ITEM_CHUNK, .chunk = {thread, *take_snapshot}};
+    check(thread < writer->config.threads);
+    enum err err = ERR_BUSY;
+    if (atomic_fetch_add(&writer->chunks, 1) < writer->config.threads * CHUNKS_MAX)
+        err = inbox_post(writer->inbox, &item);
     if (err == ERR_OK)
         return;
+    atomic_fetch_sub(&writer->chunks, 1);
+    report_lost(writer, thread, take_snapshot);
     shard_snapshot_drop(take_snapshot);
-    log_error(writer->config.logger, "checkpoint not written",
-              log_uint("version", take_snapshot->snapshot.cut.version),
-              log_text("err", err_name(err)), log_text("next", "the next checkpoint"));
 }
 
 enum err cut_writer_prune(struct cut_writer *writer, struct recorded_cut recorded)

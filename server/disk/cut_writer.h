@@ -15,8 +15,7 @@ struct cut_written {
     enum err err; /* OK: the file is durable */
 };
 /* Called on the writer's thread, at most once for each attempt at a cut. Not for an attempt that is
- * given up: with its run, for a later attempt at the same cut, or because chunks of it were lost
- * (cut_writer_add()). */
+ * given up, with its run or for a later attempt at the same cut. */
 typedef void cut_written_fn(void *owner, const struct cut_written *written,
                             const struct digest *manifest, const struct reason *reason);
 
@@ -43,9 +42,9 @@ void cut_writer_free(struct cut_writer *writer);
 /* From now on cuts are of this run. A cut of another run that is not whole is given up. Takes a
  * reference. Any thread. ERR_BUSY: nothing was done. */
 enum err cut_writer_prepare(struct cut_writer *writer, struct prepared *run) MUST_USE;
-/* One SNAPSHOT effect of that thread's shard, with its copy's reference. A shard has few copies, so
- * there is room, unless the disk hangs while shards without chunks go on: then the cut is lost, and
- * the log has a line about it. */
+/* One SNAPSHOT effect of that thread's shard, with its copy's reference. On that thread. There is room
+ * for twice what a shard hands out ahead (SHARD_AHEAD_MAX). A disk that hangs over several cuts or
+ * runs fills that, too: then the cut is lost, and `written` is called with ERR_BUSY. */
 void cut_writer_add(struct cut_writer *writer, uint32_t thread,
                     const struct shard_effect *take_snapshot);
 /* A step was committed: while steps go on, cuts are written more slowly (cut_pace.h). Always the same

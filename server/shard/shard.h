@@ -83,6 +83,7 @@ enum {
     SHARD_EFFECTS_MAX = 64,
     SHARD_ANSWERS_MAX = SHARD_EFFECTS_MAX - 4, /* to pulls that waited; a call has three more */
     SHARD_COPIES_MAX = 2048,
+    SHARD_AHEAD_MAX = 2048, /* chunks of a cut that the writer holds, while a step waits */
     SHARD_DELAY_MAX = 32,
     SHARD_TRANSFERS_MAX = 4, /* sent and not answered, at a time */
 };
@@ -223,6 +224,7 @@ struct shard_effect {
             uint32_t versions;
             uint32_t extra_bytes; /* async: of what the chunk took, behind the values */
             bool last;
+            uint32_t given; /* chunks of the cut that the shard has handed out, this one too */
             /* n weights, n of each state, then n of each of the versions before the cut's, newest
              * first (below 0: version 0's), fp32; it may be longer. The weights may lie in a copy of
              * their own instead. Both references are the caller's, shard_snapshot_drop(): dropping

@@ -36,6 +36,7 @@ struct shard {
     struct cut_name snapshot_cut;
     uint32_t snapshot_file, snapshot_attempt;
     uint32_t snapshot_next;  /* chunks below are handed out, or not in this cut */
+    uint32_t snapshot_given; /* chunks that were handed out */
     uint32_t snapshot_lent;  /* chunks below, as far as known, have no values with the writer */
     struct counted **copies; /* room for snapshot_copies; copies_made, which are kept, are there */
     uint32_t copies_made;

@@ -18,7 +18,7 @@ void shard_snapshot_start(struct shard *shard)
     shard->snapshot_cut = (struct cut_name){shard->config.generation, shard->version};
     shard->snapshot_file = shard->file;
     shard->snapshot_attempt = shard->attempt;
-    shard->snapshot_next = shard->snapshot_lent = 0;
+    shard->snapshot_next = shard->snapshot_lent = shard->snapshot_given = 0;
     skip_chunks(shard);
 }
 
@@ -99,7 +99,7 @@ void shard_snapshot_make_spare(struct shard *shard)
  * it changes, when it is read anyway, and one that is written by then lends nothing. */
 static bool is_far_ahead(struct shard *shard)
 {
-    const uint32_t ahead = 8, ahead_max = 2048; /* the writer's inbox has room for more */
+    const uint32_t ahead = 8, ahead_max = SHARD_AHEAD_MAX;
     const struct chunk *chunks = shard->store.chunks;
     while (shard->snapshot_lent < shard->snapshot_next &&
            !chunk_is_lent(&chunks[shard->snapshot_lent]))
@@ -169,8 +169,10 @@ enum err shard_snapshot_next(struct shard *shard, struct shard_effects *effects,
         effect->snapshot.chunk = chunk->spec.chunk;
         effect->snapshot.n = chunk->spec.n;
         shard->snapshot_next++;
+        shard->snapshot_given++;
         skip_chunks(shard);
     }
+    effect->snapshot.given = shard->snapshot_given;
     effect->snapshot.last = shard->snapshot_next == shard->store.count;
     shard->snapshot = !effect->snapshot.last;
     *ret_done = true;

@@ -22,7 +22,8 @@ struct cut_fixture {
     char run[300];
     struct checkpoint_record record;
     struct reason reason;
-    float shift; /* of all values */
+    float shift;   /* of all values */
+    uint32_t lost; /* chunk + 1, which is in no file; 0: none */
 };
 
 static float value(uint32_t chunk, uint32_t array, uint32_t i)
@@ -60,7 +61,7 @@ static void cut_tear_down(struct cut_fixture *f)
     model_release(&f->model);
 }
 
-/* One server's file: its share of the chunks (every second), last one first. */
+/* One server's file: its share of the chunks (every second), last one first, but for a lost one. */
 static enum err write_server(struct cut_fixture *f, const struct file_ops *ops,
                              struct checkpoint_name name, uint32_t server, struct digest *manifest)
 {
@@ -71,7 +72,7 @@ static enum err write_server(struct cut_fixture *f, const struct file_ops *ops,
         assert_true((1 + STATES + VERSIONS) * f->model.chunks[i].weights <= 64);
         chunk_values(&f->model, i, values);
         values[0] += f->shift;
-        if (i % SERVERS == server)
+        if (i % SERVERS == server && i + 1 != f->lost)
             TRY(checkpoint_writer_add(writer, i, f->model.chunks[i].weights, values,
                                       values + f->model.chunks[i].weights, &f->reason));
     }
@@ -467,6 +468,20 @@ TEST_F(a_cut_is_judged_by_every_bit, cut)
     assert_int_equal(checkpoint_judge(f->dir, newest, &f->reason), ERR_CORRUPT);
     assert_int_equal(checkpoint_judge(f->dir, older, &f->reason), ERR_OK);
     assert_int_equal(checkpoint_judge(f->dir, missing, &f->reason), ERR_NOT_FOUND);
+}
+
+/* Each file is as it was written, but it was written without that chunk. */
+TEST_F(a_cut_that_lacks_a_chunk_is_damaged, cut)
+{
+    for (f->lost = 1; f->lost < f->model.chunks_count; f->lost++) {
+        write_cut(f, cut, true);
+        assert_int_equal(checkpoint_judge(f->dir, cut, &f->reason), ERR_CORRUPT);
+        assert_non_null(strstr(f->reason.text, "is missing"));
+    }
+    write_cut(f, cut, true); /* without the last one: only who knows the model finds out */
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    assert_int_equal(checkpoint_open(f->dir, cut, &checkpoint, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_fits(checkpoint, &f->model, STATES, &f->reason), ERR_CORRUPT);
 }
 
 TEST_F(a_damaged_cut_takes_no_whole_ones_place, cut)

@@ -56,6 +56,7 @@ TEST_F(a_snapshot_is_the_state_of_the_cut, shard)
             assert_int_equal(snapshot->snapshot.n, chunks[handed].n);
             assert_int_equal(snapshot->snapshot.states, 1);
             assert_int_equal(snapshot->snapshot.last, handed == COUNT - 1);
+            assert_int_equal(snapshot->snapshot.given, handed + 1);
             writer = hold(snapshot);
             copy_held(&writer, values);
             assert_memory_equal(values, expected[handed], chunks[handed].n * 8);
@@ -223,7 +224,7 @@ TEST_F(blocks_of_large_chunks_are_touched_before_a_cut_needs_them, shard, .later
 
 /* ---- how far the writer's queue may go ---- */
 
-enum { AHEAD = 8, AHEAD_MAX = 2048, WIDE_MAX = AHEAD_MAX + 2, WIDE_N = 4 };
+enum { AHEAD = 8, AHEAD_MAX = SHARD_AHEAD_MAX, WIDE_MAX = AHEAD_MAX + 2, WIDE_N = 4 };
 
 /* Chunks of four weights, and slots that are steps. */
 static void start_wide(struct shard_fixture *f, uint32_t count)
