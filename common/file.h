@@ -58,6 +58,9 @@ struct file_map {
 };
 enum err file_map_open(const char *path, struct file_map *ret_map, struct reason *reason) MUST_USE;
 void file_map_release(struct file_map *map); /* {0} is fine */
+/* Reads these bytes of a map from the disk. ERR_IO: the disk cannot, or the file has become shorter:
+ * who touches the bytes gets SIGBUS. Before Linux 5.14 nobody can tell, and the result is OK. */
+enum err file_map_load(struct slice bytes) MUST_USE;
 /* Once per process, by main: when bytes of a mapped file are gone, a sentence on stderr names the
  * file, and the process ends with code 75. */
 void file_faults_explain(void);

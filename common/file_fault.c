@@ -1,4 +1,5 @@
-/* Files that are mapped and then lose bytes: somebody truncates them, or the disk cannot read them.
+/* Files that are mapped and then lose bytes: somebody truncates them, or the disk cannot read them
+ * (of a checkpoint's bytes that is asked beforehand: file_map_load()).
  * The system answers a read of such bytes with SIGBUS. What the reader was doing cannot go on, and
  * its next start finds out what became of the file: the process ends with EXIT_AGAIN. So it does when
  * the machine has no memory for a page that is shared (common/shared/shared_pool.h): such a file

@@ -15,6 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_READ /* headers that are older than the kernel */
+#define MADV_POPULATE_READ 22
+#endif
+
 static int real_open(const struct file_ops *ops, const char *path, int flags, unsigned mode)
 {
     (void)ops;
@@ -171,13 +175,27 @@ void file_map_release(struct file_map *map)
     *map = (struct file_map){0};
 }
 
+static struct slice pages_of(struct slice bytes)
+{
+    size_t before = (uintptr_t)bytes.data % 4096;
+    return (struct slice){bytes.data - before, bytes.bytes > 0 ? bytes.bytes + before : 0};
+}
+
+enum err file_map_load(struct slice bytes)
+{
+    struct slice pages = pages_of(bytes);
+    if (pages.bytes == 0 ||
+        madvise((void *)(uintptr_t)pages.data, pages.bytes, MADV_POPULATE_READ) == 0)
+        return ERR_OK;
+    return errno == EFAULT || errno == EHWPOISON ? ERR_IO : ERR_OK; /* an older kernel */
+}
+
 void file_read_ahead(struct slice bytes)
 {
-    const uintptr_t page = 4096;
-    uintptr_t from = (uintptr_t)bytes.data & ~(page - 1);
-    size_t count = bytes.bytes + ((uintptr_t)bytes.data - from);
+    struct slice pages = pages_of(bytes);
     /* Only a hint. */
-    if (bytes.bytes > 0 && posix_madvise((void *)from, count, POSIX_MADV_WILLNEED) != 0)
+    if (pages.bytes > 0 &&
+        posix_madvise((void *)(uintptr_t)pages.data, pages.bytes, POSIX_MADV_WILLNEED) != 0)
         return;
 }
 

@@ -40,6 +40,15 @@ static enum err corrupt(const char *path, uint64_t offset, const char *what, str
     return reason_set(reason, ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", path, offset, what);
 }
 
+/* So that a sector that the disk cannot read is damage as any other, and no SIGBUS. */
+static enum err load(struct slice file, struct file_range part, const char *path,
+                     struct reason *reason)
+{
+    return file_map_load((struct slice){file.data + part.offset, part.bytes}) == ERR_OK
+               ? ERR_OK
+               : corrupt(path, part.offset, "the disk cannot read what is here", reason);
+}
+
 /* The tail leads to the table, and its digest covers head and table. */
 static enum err judge_tail(struct slice bytes, const char *path, struct checkpoint_view *view,
                            struct reason *reason)
@@ -48,6 +57,7 @@ static enum err judge_tail(struct slice bytes, const char *path, struct checkpoi
         return corrupt(path, bytes.bytes, "the file ends too early", reason);
     uint64_t at = bytes.bytes - CHECKPOINT_TAIL_BYTES;
     const uint8_t *tail = bytes.data + at;
+    TRY(load(bytes, (struct file_range){at, CHECKPOINT_TAIL_BYTES}, path, reason));
     if (memcmp(tail + 56, CHECKPOINT_END, 8) != 0)
         return corrupt(path, at + 56, "the file's end is missing", reason);
     if (checkpoint_get64(tail + 48) != bytes.bytes)
@@ -57,6 +67,8 @@ static enum err judge_tail(struct slice bytes, const char *path, struct checkpoi
         return corrupt(path, at + 8, "too many chunks", reason);
     if (table < CHECKPOINT_HEAD_BYTES || table > at || at - table != count * CHECKPOINT_ENTRY_BYTES)
         return corrupt(path, at, "the table is not where it should be", reason);
+    TRY(load(bytes, (struct file_range){0, CHECKPOINT_HEAD_BYTES}, path, reason));
+    TRY(load(bytes, (struct file_range){table, at - table}, path, reason));
     view->table = bytes.data + table;
     view->count = (uint32_t)count;
 
@@ -376,8 +388,10 @@ static enum err borrow(const struct checkpoint *checkpoint, uint32_t chunk,
     if (checkpoint->seed != NULL)
         return read_seed(checkpoint, chunk, ret_chunk, reason);
     read_ahead(checkpoint, place);
-    const void *values = block_of(checkpoint, place, &entry).data; /* aligned: the map is, and
-                                                                      offsets are multiples of 4 */
+    struct slice block = block_of(checkpoint, place, &entry);
+    const struct checkpoint_view *view = &checkpoint->views[place->file];
+    TRY(load(view->bytes, (struct file_range){entry.offset, block.bytes}, view->path, reason));
+    const void *values = block.data; /* aligned: the map is, and offsets are multiples of 4 */
     *ret_chunk = (struct checkpoint_chunk){entry.n, values};
     return ERR_OK;
 }

@@ -6,6 +6,8 @@
 #include "common/files/checkpoint.h"
 #include "common/files/checkpoint_format.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { SERVERS = 2, STATES = 2, VERSIONS = 1 };
@@ -482,6 +484,29 @@ TEST_F(a_cut_that_lacks_a_chunk_is_damaged, cut)
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
     assert_int_equal(checkpoint_open(f->dir, cut, &checkpoint, &f->reason), ERR_OK);
     assert_int_equal(checkpoint_fits(checkpoint, &f->model, STATES, &f->reason), ERR_CORRUPT);
+}
+
+/* In place of the third page of a map one that cannot be read, as of a bad sector. */
+static void lose_page(struct cut_fixture *f, const void *map)
+{
+    uint8_t *page = (uint8_t *)((uintptr_t)map & ~(uintptr_t)4095) + 8192;
+    int empty = open(folder_write(&f->folder, "empty", "", 0), O_RDONLY | O_CLOEXEC);
+    assert_true(mmap(page, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, empty, 0) == page);
+    close(empty);
+}
+
+TEST_F(a_block_that_cannot_be_read_is_damage, cut)
+{
+    struct checkpoint_chunk chunk;
+    f->record.server_count = 1;
+    f->record.manifests[0] = write_large(f, cut, NULL);
+    assert_int_equal(checkpoint_record(&file_ops_real, f->dir, &f->record, &f->reason), ERR_OK);
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    assert_int_equal(checkpoint_open(f->dir, cut, &checkpoint, &f->reason), ERR_OK);
+    assert_int_equal(checkpoint_read(checkpoint, 0, &chunk, &f->reason), ERR_OK);
+    lose_page(f, chunk.values);
+    assert_int_equal(checkpoint_read(checkpoint, 0, &chunk, &f->reason), ERR_CORRUPT);
+    assert_non_null(strstr(f->reason.text, "offset 64: the disk cannot read"));
 }
 
 TEST_F(a_damaged_cut_takes_no_whole_ones_place, cut)

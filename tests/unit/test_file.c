@@ -214,6 +214,21 @@ TEST_IN_FOLDER(a_process_whose_mapped_file_became_shorter_names_it)
     file_map_release(&map);
 }
 
+TEST_IN_FOLDER(whether_bytes_of_a_map_can_be_read_is_known_before_they_are_touched)
+{
+    enum { BYTES = 3 * 4096 };
+    static const char bytes[BYTES] = "abc";
+    struct file_map map;
+    const char *path = folder_write(state, "cut", bytes, BYTES);
+    assert_int_equal(file_map_open(path, &map, NULL), ERR_OK);
+    assert_int_equal(file_map_load(map.bytes), ERR_OK);
+    assert_int_equal(truncate(path, 4096), 0);
+    assert_int_equal(file_map_load((struct slice){map.bytes.data + 1, 4095}), ERR_OK);
+    assert_int_equal(file_map_load((struct slice){map.bytes.data + 1, 4096}), ERR_IO);
+    assert_int_equal(file_map_load((struct slice){map.bytes.data + BYTES, 0}), ERR_OK);
+    file_map_release(&map);
+}
+
 /* As where the machine has no page for it. */
 TEST(a_process_whose_shared_memory_is_not_there_says_so)
 {
