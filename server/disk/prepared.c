@@ -129,14 +129,21 @@ struct prepared *prepared_ref(struct prepared *prepared)
     return prepared;
 }
 
+static void close_files(struct prepared *prepared)
+{
+    restore_free(prepared->restore);
+    checkpoint_free(prepared->checkpoint);
+    prepared->restore = NULL;
+    prepared->checkpoint = NULL;
+}
+
 void prepared_unref(struct prepared *prepared)
 {
     if (prepared == NULL ||
         atomic_fetch_sub_explicit(&prepared->references, 1, memory_order_acq_rel) != 1)
         return;
     shared_blocks_unref(prepared->blocks);
-    restore_free(prepared->restore);
-    checkpoint_free(prepared->checkpoint);
+    close_files(prepared);
     model_release(&prepared->model);
     free(prepared->checkpoint_dir);
     free(prepared->chunks);
@@ -222,8 +229,8 @@ static uint32_t parked_bytes(uint32_t chunk_count)
     return 40 * 1024 + 8 * chunk_count;
 }
 
-enum err prepared_shard_new(const struct prepared *prepared, const struct prepared_shard *about,
-                            struct shard **ret_shard, struct reason *reason)
+static enum err make_shard(const struct prepared *prepared, const struct prepared_shard *about,
+                           struct shard **ret_shard, struct reason *reason)
 {
     scoped(free_scoped) struct shard_chunk *chunks =
         calloc((size_t)prepared->chunk_count + 1, sizeof *chunks);
@@ -263,4 +270,15 @@ enum err prepared_shard_new(const struct prepared *prepared, const struct prepar
     *ret_shard = shard;
     shard = NULL;
     return ERR_OK;
+}
+
+enum err prepared_shard_new(struct prepared *prepared, const struct prepared_shard *about,
+                            struct shard **ret_shard, struct reason *reason)
+{
+    enum err err = make_shard(prepared, about, ret_shard, reason);
+    uint32_t filled = atomic_fetch_add(&prepared->filled, 1) + 1;
+    check(filled <= about->thread_count);
+    if (filled == about->thread_count)
+        close_files(prepared);
+    return err;
 }

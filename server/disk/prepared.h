@@ -8,9 +8,12 @@
 #include "server/disk/restore.h"
 #include "server/shard/prepare.h"
 
-/* Nothing changes it after it is made. References are counted; any thread. */
+/* Nothing changes it after it is made, but that the last thread to fill its shard closes what all
+ * were filled from: pruned files have no space back while they are open. References are counted; any
+ * thread. */
 struct prepared {
     atomic_uint references;
+    atomic_uint filled; /* threads that need `checkpoint` and `restore` no more */
     uint64_t generation;
     uint64_t term;
     uint64_t version;              /* of the state that shards begin with */
@@ -21,7 +24,7 @@ struct prepared {
     bool cuts;  /* what it begins with is a cut of its generation */
     struct spec spec;
     struct model model;
-    struct checkpoint *checkpoint; /* from_cut: opened, and it fits; else NULL */
+    struct checkpoint *checkpoint; /* from_cut: opened, and it fits; else NULL, and when closed */
     struct restore *restore;       /* a file with the initial weights; NULL: from the seed */
     char *checkpoint_dir;
     struct shared_blocks *blocks; /* of all shards' published copies */
@@ -59,8 +62,9 @@ struct prepared_shard {
 
 /* The shard of those of the server's chunks that belong to `thread`, filled and started; in an
  * async run also with the gradients that its journal has beyond the cut (when the journal's torn
- * end is cut off, the result is OK with a reason). Takes long: every value is made or read. */
-enum err prepared_shard_new(const struct prepared *prepared, const struct prepared_shard *about,
+ * end is cut off, the result is OK with a reason). Takes long: every value is made or read. Once for
+ * each thread. */
+enum err prepared_shard_new(struct prepared *prepared, const struct prepared_shard *about,
                             struct shard **ret_shard, struct reason *reason) MUST_USE;
 
 #endif

@@ -239,8 +239,8 @@ static void count_answered(struct sim_thread *thread, const struct shard_effects
     result __wrap_##name(__VA_ARGS__)
 
 REAL(enum err, shard_new, const struct shard_config *config, struct shard **ret_shard);
-REAL(enum err, prepared_shard_new, const struct prepared *prepared,
-     const struct prepared_shard *about, struct shard **ret_shard, struct reason *reason);
+REAL(enum err, prepared_shard_new, struct prepared *prepared, const struct prepared_shard *about,
+     struct shard **ret_shard, struct reason *reason);
 REAL(void, shard_free, struct shard *shard);
 REAL(bool, shard_close, struct shard *shard, struct shard_effects *effects);
 REAL(bool, shard_end_member, struct shard *shard, uint64_t member, struct shard_effects *effects);
@@ -283,9 +283,8 @@ static void tell_prepared(struct sim *sim, const struct sim_thread *thread,
                            thread->index, slot, (unsigned long long)step);
 }
 
-enum err __wrap_prepared_shard_new(const struct prepared *prepared,
-                                   const struct prepared_shard *about, struct shard **ret_shard,
-                                   struct reason *reason)
+enum err __wrap_prepared_shard_new(struct prepared *prepared, const struct prepared_shard *about,
+                                   struct shard **ret_shard, struct reason *reason)
 {
     enum err err = __real_prepared_shard_new(prepared, about, ret_shard, reason);
     struct sim_thread *thread = thread_here();

@@ -60,6 +60,15 @@ static size_t values_bytes(const struct shards_fixture *world)
     return (world->offsets[last] + world->model.chunks[last].weights) * sizeof(float);
 }
 
+/* No file of that folder is mapped. */
+static void check_unmapped(const char *folder)
+{
+    scoped(buf_release) struct buf maps = {0};
+    assert_int_equal(file_read("/proc/self/maps", 1 << 20, &maps, NULL), ERR_OK);
+    assert_int_equal(buf_append(&maps, "", 1), ERR_OK);
+    assert_null(strstr((const char *)maps.data, folder));
+}
+
 /* Two steps with a cut between them; another server goes on from the cut, with another number of
  * threads, and makes the same bits. */
 static void train_cut_and_resume(struct shards_fixture *world)
@@ -98,6 +107,7 @@ static void train_cut_and_resume(struct shards_fixture *world)
     struct server_report ready = wait_report(world, SERVER_READY, 1);
     assert_int_equal(ready.ready.code, ERR_OK);
     assert_int_equal(ready.ready.cut.version, 1);
+    check_unmapped(world->dir); /* a cut that is pruned gives its space back */
     assert_int_equal(shards_held(world->shards).generation, 2);
     assert_int_equal(shards_held(world->shards).version, 1);
     world->generation = 2;
