@@ -489,9 +489,11 @@ void control_describe(const struct control *control, char *text, size_t bytes)
 uint64_t control_next_ns(const struct control *control)
 {
     uint64_t due_ms = coordinator_next_ms(control->coordinator);
-    if (control->search.cuts != NULL || whole_cut_reads(&control->whole))
+    if (whole_cut_reads(&control->whole))
         return 0; /* it goes on at once, behind what has come meanwhile */
     uint64_t due_ns = due_ms < UINT64_MAX / NS_PER_MS ? due_ms * NS_PER_MS : TIME_NEVER;
+    if (control->search.cuts != NULL && control->search.again_ns < due_ns)
+        due_ns = control->search.again_ns; /* 0: the same */
     due_ns = control->heartbeat_ns < due_ns ? control->heartbeat_ns : due_ns;
     due_ns = control->continue_ns < due_ns ? control->continue_ns : due_ns;
     return control->flush_ns < due_ns ? control->flush_ns : due_ns;
@@ -566,7 +568,8 @@ void control_tick(struct control *control, uint64_t now_ns)
 {
     struct reason reason = {0};
     close_servers(control, now_ns);
-    if (control->search.cuts != NULL && control->failed == ERR_OK) {
+    if (control->search.cuts != NULL && control->search.again_ns <= now_ns &&
+        control->failed == ERR_OK) {
         control_effects_search(control, now_ns);
         control_effects_carry_out(control, now_ns);
     }

@@ -19,6 +19,7 @@ struct control_search {
     struct cut_record *cuts; /* NULL: nothing is read */
     uint32_t count, at;      /* of these the one that is read */
     struct whole_cut_reader reader;
+    uint64_t again_ns;    /* it is read at this moment: it could not be before; 0: at once */
     uint64_t version_max; /* newer ones do not count */
     uint64_t run;
     char unready[COORDINATOR_TEXT_BYTES];

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { READ_AGAIN_MS = 1000 }; /* a checkpoint that could not be read */
+
 void control_effects_fail(struct control *control, enum err err, const struct reason *reason)
 {
     control->failed = err;
@@ -154,14 +156,21 @@ static enum err begin_search(struct control *control, const struct effect *effec
                           &search->count, reason);
 }
 
-static void pass_over(struct control *control, enum err err, const struct reason *reason)
+/* The search passes over what is damaged. Else it stays there and reads it again: the store is to
+ * forget no cut that may be whole. */
+static void not_read(struct control *control, uint64_t now_ns, enum err err,
+                     const struct reason *reason)
 {
     struct control_search *search = &control->search;
     const struct cut_name name = search->cuts[search->at].name;
-    log_warning(control->config.logger, "checkpoint cannot be read",
-                log_uint("generation", name.generation), log_uint("version", name.version),
-                log_text("err", err_name(err)), log_text("reason", reason->text));
-    search->at++;
+    bool damaged = whole_cut_is_damage(err);
+    if (damaged || search->again_ns == 0)
+        log_warning(control->config.logger, "checkpoint cannot be read",
+                    log_uint("generation", name.generation), log_uint("version", name.version),
+                    log_text("err", err_name(err)), log_text("reason", reason->text),
+                    log_text("next", damaged ? "an older one" : "again"));
+    search->at += damaged;
+    search->again_ns = damaged ? 0 : time_after_ms(now_ns, READ_AGAIN_MS);
 }
 
 /* The store forgets the cuts that are newer, and the run goes back. What failed is late: on a full
@@ -226,7 +235,9 @@ void control_effects_search(struct control *control, uint64_t now_ns)
         enum err err =
             whole_cut_read(&search->reader, control->run->checkpoint_dir, name, &whole, &reason);
         if (err != ERR_OK)
-            pass_over(control, err, &reason);
+            not_read(control, now_ns, err, &reason);
+        else
+            search->again_ns = 0;
         if (!whole)
             return;
     }

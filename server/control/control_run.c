@@ -417,6 +417,15 @@ static enum err compare_pieces(const char *stored, const char *wanted, uint64_t 
     return ERR_OK;
 }
 
+/* The cuts of the directory that are newer than the one that was adopted. */
+static enum err note_passed(const struct whole_cut *whole, struct control_plan *plan)
+{
+    if (whole->passed.bytes == 0)
+        return ERR_OK;
+    return buf_printf(&plan->notes, "%sdamaged checkpoints are passed over: %s",
+                      plan->notes.bytes > 0 ? "\n" : "", (const char *)whole->passed.data);
+}
+
 static enum err plan_resume(struct store *store, const struct control_wish *wish,
                             struct store_run *stored, struct control_plan *plan, struct buf *spec,
                             struct reason *reason)
@@ -438,7 +447,7 @@ static enum err plan_resume(struct store *store, const struct control_wish *wish
     if (memcmp(stored->data_digest, request->data_digest, WIRE_DIGEST_BYTES) != 0)
         return reason_set(reason, ERR_DATA_SET,
                           "the data set is not the one that %s was trained on", wish->directory);
-    return ERR_OK;
+    return plan->has_past ? note_passed(wish->whole, plan) : ERR_OK;
 }
 
 static enum err plan_new(const struct control_wish *wish, struct control_plan *plan,

@@ -356,6 +356,10 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
         TRY(control_run_check_weights(plan.run, control->local_link == 0, reason));
     TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(begin_plan(control, now_ns, &plan, reason));
+    if (plan.has_past && control->whole.passed.bytes > 0)
+        log_warning(control->config.logger, "damaged checkpoints passed over",
+                    log_text("reason", (const char *)control->whole.passed.data),
+                    log_uint("version", plan.past.cut.name.version));
     struct start_run_reply reply = {.run = control->run->stored.run};
     if (lacks_rows(control))
         TRY(control_plan_note(&plan, "steps are missing in the run's log (steps.jsonl, steps/): "

@@ -13,6 +13,11 @@ enum {
 
 /* ---- one ---- */
 
+bool whole_cut_is_damage(enum err err)
+{
+    return err == ERR_CORRUPT || err == ERR_NOT_FOUND || err == ERR_MALFORMED;
+}
+
 void whole_cut_reader_release(struct whole_cut_reader *reader)
 {
     checkpoint_free(reader->checkpoint);
@@ -44,6 +49,7 @@ void whole_cut_release(struct whole_cut *whole)
 {
     whole_cut_reader_release(&whole->reader);
     checkpoint_names_release(&whole->names);
+    buf_release(&whole->passed);
     free(whole->dir);
     *whole = (struct whole_cut){0};
 }
@@ -65,6 +71,13 @@ static enum err list_cuts(struct whole_cut *whole, const char *checkpoint_dir,
     return ERR_OK;
 }
 
+static enum err pass_over(struct whole_cut *whole)
+{
+    whole->at++; /* the next older one */
+    return buf_printf(&whole->passed, "%s%s", whole->passed.bytes > 0 ? "; " : "",
+                      whole->reason.text);
+}
+
 static void read_on(struct whole_cut *whole)
 {
     bool found = false;
@@ -72,11 +85,14 @@ static void read_on(struct whole_cut *whole)
     if (whole->at < whole->names.count)
         err = whole_cut_read(&whole->reader, whole->dir, whole->names.names[whole->at], &found,
                              &whole->reason);
+    bool damaged = whole_cut_is_damage(err), failed = err != ERR_OK && !damaged;
     if (found || err != ERR_OK)
         whole->err = err;
-    if (err != ERR_OK)
-        whole->at++; /* the next older one */
-    whole->over = found || whole->at >= whole->names.count;
+    if (damaged && pass_over(whole) != ERR_OK) {
+        failed = true;
+        whole->err = reason_set(&whole->reason, ERR_NOMEM, "no memory to read checkpoints");
+    }
+    whole->over = found || failed || whole->at >= whole->names.count;
 }
 
 /* The answer of another directory waits until it is forgotten. */

@@ -5,7 +5,12 @@
 #ifndef ROOST_SERVER_CONTROL_WHOLE_CUT_H
 #define ROOST_SERVER_CONTROL_WHOLE_CUT_H
 
+#include "common/buf.h"
 #include "common/files/checkpoint.h"
+
+/* Whether the error is about the checkpoint itself. Another one (IO, DENIED, NOMEM) is about the disk
+ * or the machine: the checkpoint may be whole, so an older one does not take its place. */
+bool whole_cut_is_damage(enum err err);
 
 /* A checkpoint that is read a part at a time. */
 struct whole_cut_reader {
@@ -28,13 +33,14 @@ struct whole_cut {
     bool over;
     enum err err; /* over: ERR_OK: one was found; else what was wrong with the last */
     struct reason reason;
+    struct buf passed; /* what was wrong with newer ones than the one that was found; a text */
     uint64_t asked_ns; /* when somebody asked last */
     bool told;         /* the answer, to the call that is answered now */
 };
 
 /* OK: that one, until it is forgotten. ERR_SEARCHING: it is not known yet, or another directory is
- * looked through; ask again. ERR_NOT_FOUND: the directory has none; CORRUPT and others: none is
- * whole. */
+ * looked through; ask again. ERR_NOT_FOUND: the directory has none; CORRUPT: none is whole;
+ * others: it cannot be told whether the newest is that is not damaged. */
 enum err whole_cut_ask(struct whole_cut *whole, const char *checkpoint_dir, uint64_t now_ns,
                        struct checkpoint_name *ret_name, struct reason *reason) MUST_USE;
 /* Whether there is more to read. */

@@ -443,9 +443,28 @@ TEST_F(a_damaged_newest_checkpoint_is_passed_over_when_the_store_is_gone, plan)
     f->request.resume = true;
     assert_int_equal(plan(f), ERR_OK);
     assert_int_equal(f->plan.past.cut.name.version, 5);
+    assert_non_null(
+        strstr((const char *)f->plan.notes.data, "damaged checkpoints are passed over"));
+    assert_non_null(strstr((const char *)f->plan.notes.data, path));
     snprintf(path, sizeof path, "%s/checkpoints/g3-v5/server-0.roost", f->directory);
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(plan(f), ERR_CORRUPT); /* none is whole */
+}
+
+/* Nobody knows whether it is whole. */
+TEST_F(a_newest_checkpoint_that_cannot_be_read_is_not_passed_over, plan)
+{
+    char path[120];
+    record_version(f, 5);
+    record_version(f, 6);
+    snprintf(path, sizeof path, "%s/checkpoints/g3-v6/server-0.roost", f->directory);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(path, path), 0);
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_IO);
+    assert_non_null(strstr(f->reason.text, path));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(plan(f), ERR_OK); /* it is gone */
 }
 
 /* A large one takes minutes: each question reads a part, and so does the loop between two

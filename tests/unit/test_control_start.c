@@ -660,6 +660,7 @@ enum err __wrap_store_forget_cuts(struct store *store, uint64_t term, uint64_t r
 }
 
 static unsigned cuts_read;
+static enum err newer_is; /* what comes of reading a newer one than version 0; OK: it is damaged */
 
 enum err __wrap_whole_cut_read(struct whole_cut_reader *reader, const char *checkpoint_dir,
                                struct checkpoint_name name, bool *ret_whole, struct reason *reason);
@@ -671,7 +672,9 @@ enum err __wrap_whole_cut_read(struct whole_cut_reader *reader, const char *chec
     (void)reader, (void)checkpoint_dir;
     cuts_read++;
     *ret_whole = name.version == 0;
-    return *ret_whole ? ERR_OK : reason_set(reason, ERR_CORRUPT, "damaged");
+    if (*ret_whole)
+        return ERR_OK;
+    return reason_set(reason, newer_is == ERR_OK ? ERR_CORRUPT : newer_is, "damaged");
 }
 
 /* A directory with a recorded version 0 of a run that the store has never heard of. */
@@ -773,6 +776,30 @@ TEST_F(p9_a_run_goes_back_to_a_whole_checkpoint_when_the_store_has_room, control
     assert_int_equal(past_later(f).cut.name.version, 0);
     assert_true(f->shards.prepared > prepared);
     assert_int_equal(cuts_read, 2);
+}
+
+/* Its disk is not well for a moment: the store forgets no checkpoint that may be whole. */
+TEST_F(p9_a_checkpoint_that_cannot_be_read_is_read_again, control, .trains = true)
+{
+    record_version_5(f);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    cuts_read = 0;
+    newer_is = ERR_IO;
+    report(f, (struct server_report){.kind = SERVER_READY,
+                                     .ready = {.cut = {f->shards.generation, 0},
+                                               .code = ERR_CORRUPT,
+                                               .text = "damaged"}});
+    while (control_next_ns(f->control) == 0)
+        control_tick(f->control, f->now_ns);
+    assert_int_equal(cuts_read, 1);
+    assert_int_equal(past_later(f).cut.name.version, 5);
+    assert_int_equal(cuts_read, 2);
+    newer_is = ERR_OK;
+    past_later(f);
+    while (control_next_ns(f->control) == 0)
+        control_tick(f->control, f->now_ns);
+    assert_int_equal(past_later(f).cut.name.version, 0);
 }
 
 /* It trains by the time that an older one has been read. */
