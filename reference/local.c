@@ -12,27 +12,27 @@ enum err local_spec(const char *path, const struct config_overrides *overrides,
     return spec_parse(buf_slice(&text), path, overrides, ret_spec, reason);
 }
 
-static void read_one(const struct reference_local *local, enum data_split split, uint64_t index,
-                     uint32_t i, void *ret_inputs, int32_t *ret_targets)
+static enum err read_one(struct reference_local *local, enum data_split split, uint64_t index,
+                         uint32_t i, void *ret_inputs, int32_t *ret_targets)
 {
     size_t tokens = local->sample_tokens;
-    if (tokens == 0)
-        data_sample_point(local->data, split, index, (float *)ret_inputs + 2 * i, ret_targets + i);
-    else
-        data_sample_tokens(local->data, split, index, (int32_t *)ret_inputs + i * tokens,
-                           ret_targets + i * tokens);
+    if (tokens > 0)
+        return data_sample_tokens(local->data, split, index, (int32_t *)ret_inputs + i * tokens,
+                                  ret_targets + i * tokens, &local->failure);
+    data_sample_point(local->data, split, index, (float *)ret_inputs + 2 * i, ret_targets + i);
+    return ERR_OK;
 }
 
 static enum err read_samples(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
                              void *ret_inputs, int32_t *ret_targets)
 {
-    const struct reference_local *local = context;
+    struct reference_local *local = context;
     for (uint32_t i = 0; i < count; i++) {
         if (kind == TICKET_TRAIN)
-            read_one(local, DATA_TRAIN, sampler_sample(&local->sampler, first + i), i, ret_inputs,
-                     ret_targets);
+            TRY(read_one(local, DATA_TRAIN, sampler_sample(&local->sampler, first + i), i,
+                         ret_inputs, ret_targets));
         else
-            read_one(local, DATA_VALIDATION, first + i, i, ret_inputs, ret_targets);
+            TRY(read_one(local, DATA_VALIDATION, first + i, i, ret_inputs, ret_targets));
     }
     return ERR_OK;
 }

@@ -16,6 +16,7 @@ struct reference_local {
     const struct data *data;
     struct sampler sampler;
     uint32_t sample_tokens; /* 0: points */
+    struct reason failure;  /* of the last read that failed */
 };
 
 /* `local` and `data` are borrowed as long as the result is used. */

@@ -141,6 +141,16 @@ static enum err repeat_async(const struct reference_options *options,
     return ERR_OK;
 }
 
+static enum err repeat_steps(const struct reference_options *options, struct log *log,
+                             struct result *result, struct reason *reason)
+{
+    struct reference *reference = NULL;
+    TRY(reference_new(options, &reference, reason));
+    enum err err = repeat(reference, log, result);
+    reference_free(reference);
+    return err;
+}
+
 static enum err repeat_with(const struct checkpoint *checkpoint, const struct spec *spec,
                             const struct model *model, const struct kernels *kernels,
                             struct log *log, struct result *result, struct reason *reason)
@@ -157,12 +167,11 @@ static enum err repeat_with(const struct checkpoint *checkpoint, const struct sp
         .samples = &samples,
         .order = spec->consistency.kind == SPEC_SSP ? &order : NULL,
     };
-    struct reference *reference = NULL;
-    if (spec->consistency.kind == SPEC_ASYNC)
-        return repeat_async(&options, checkpoint, result, reason);
-    TRY(reference_new(&options, &reference, reason));
-    enum err err = repeat(reference, log, result);
-    reference_free(reference);
+    enum err err = spec->consistency.kind == SPEC_ASYNC
+                       ? repeat_async(&options, checkpoint, result, reason)
+                       : repeat_steps(&options, log, result, reason);
+    if (err == ERR_DATA_SET)
+        *reason = local.failure;
     return err;
 }
 

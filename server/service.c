@@ -286,8 +286,8 @@ static enum err read_samples(const struct served *served, const struct sample_ra
     for (uint32_t i = 0; i < range->count; i++) {
         uint64_t sample = sample_at(served, range, i);
         if (about.tokens)
-            data_sample_tokens(served->data, range->split, sample, (int32_t *)(input + i * inputs),
-                               target + i * targets);
+            TRY(data_sample_tokens(served->data, range->split, sample,
+                                   (int32_t *)(input + i * inputs), target + i * targets, reason));
         else
             data_sample_point(served->data, range->split, sample, (float *)(input + i * inputs),
                               target + i * targets);

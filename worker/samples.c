@@ -22,28 +22,27 @@ void samples_begin(struct samples *samples, uint64_t member, const struct proof 
 
 /* ---- a copy on this machine ---- */
 
-static void read_one(const struct samples *samples, enum data_split split, uint64_t index,
-                     uint64_t place, void *inputs, int32_t *targets)
+static enum err read_one(struct samples *samples, enum data_split split, uint64_t index,
+                         uint64_t place, void *inputs, int32_t *targets)
 {
     uint64_t tokens = samples->target_count;
-    if (tokens == 1 && samples->input_bytes == 2 * sizeof(float))
-        data_sample_point(samples->data, split, index, (float *)inputs + 2 * place,
-                          targets + place);
-    else
-        data_sample_tokens(samples->data, split, index, (int32_t *)inputs + tokens * place,
-                           targets + tokens * place);
+    if (tokens > 1 || samples->input_bytes != 2 * sizeof(float))
+        return data_sample_tokens(samples->data, split, index, (int32_t *)inputs + tokens * place,
+                                  targets + tokens * place, &samples->failure);
+    data_sample_point(samples->data, split, index, (float *)inputs + 2 * place, targets + place);
+    return ERR_OK;
 }
 
 static enum err read_data(void *context, enum ticket_kind kind, uint64_t first, uint32_t count,
                           void *ret_inputs, int32_t *ret_targets)
 {
-    const struct samples *samples = context;
+    struct samples *samples = context;
     for (uint32_t i = 0; i < count; i++) {
         if (kind == TICKET_VALIDATE)
-            read_one(samples, DATA_VALIDATION, first + i, i, ret_inputs, ret_targets);
+            TRY(read_one(samples, DATA_VALIDATION, first + i, i, ret_inputs, ret_targets));
         else
-            read_one(samples, DATA_TRAIN, sampler_sample(&samples->sampler, first + i), i,
-                     ret_inputs, ret_targets);
+            TRY(read_one(samples, DATA_TRAIN, sampler_sample(&samples->sampler, first + i), i,
+                         ret_inputs, ret_targets));
     }
     return ERR_OK;
 }

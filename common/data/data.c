@@ -12,6 +12,7 @@
 enum { PIECE_BYTES = 4 << 20, PIECE_TOKENS = PIECE_BYTES / 4 };
 
 struct stream_file {
+    char *path;
     struct file_map map;
     struct tokens tokens;
     uint64_t first; /* the stream's token that is the file's first */
@@ -20,6 +21,7 @@ struct stream_file {
 struct data {
     enum data_kind kind;
     uint32_t context;
+    uint32_t vocabulary;
     struct stream_file *files;
     size_t file_count;
     uint64_t token_count;
@@ -32,8 +34,10 @@ void data_free(struct data *data)
 {
     if (data == NULL)
         return;
-    for (size_t i = 0; i < data->file_count; i++)
+    for (size_t i = 0; i < data->file_count; i++) {
         file_map_release(&data->files[i].map);
+        free(data->files[i].path);
+    }
     free(data->files);
     free(data->points);
     free(data);
@@ -91,6 +95,9 @@ static enum err add_file(struct data *data, const struct data_settings *settings
     struct stream_file *file = &data->files[data->file_count];
     TRY(file_map_open(path, &file->map, reason));
     data->file_count++; /* data_free() releases it from here on */
+    file->path = strdup(path);
+    if (file->path == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to read %s", path);
     file->first = data->token_count;
     file->tokens = (struct tokens){file->map.bytes.data, file->map.bytes.bytes, 1};
     if (data->kind == DATA_TOKENS) {
@@ -168,6 +175,7 @@ enum err data_open(const struct data_settings *settings, struct data **ret_data,
         return reason_set(reason, ERR_NOMEM, "no memory for a data set");
     data->kind = settings->kind;
     data->context = settings->context;
+    data->vocabulary = settings->vocabulary;
     if (data->kind == DATA_SPIRAL)
         TRY(open_spiral(data, settings, reason));
     else
@@ -226,7 +234,23 @@ static size_t find_file(const struct data *data, uint64_t first)
     return low;
 }
 
-static void read_stream(const struct data *data, uint64_t first, uint64_t count, int32_t *tokens)
+/* The file was checked when it was opened; it is mapped, and somebody may have written into it. */
+static enum err check_read(const struct data *data, const struct stream_file *file,
+                           const int32_t *tokens, uint64_t count, struct reason *reason)
+{
+    uint32_t largest = 0;
+    for (uint64_t i = 0; i < count; i++)
+        largest = (uint32_t)tokens[i] > largest ? (uint32_t)tokens[i] : largest;
+    if (largest < data->vocabulary)
+        return ERR_OK;
+    return reason_set(reason, ERR_DATA_SET,
+                      "%s was changed since it was opened: token %" PRIu32
+                      " is not in the vocabulary of %" PRIu32,
+                      file->path, largest, data->vocabulary);
+}
+
+static enum err read_stream(const struct data *data, uint64_t first, uint64_t count,
+                            int32_t *tokens, struct reason *reason)
 {
     for (size_t i = find_file(data, first); count > 0; i++) {
         check(i < data->file_count);
@@ -234,21 +258,23 @@ static void read_stream(const struct data *data, uint64_t first, uint64_t count,
         uint64_t skipped = first - file->first, run = file->tokens.count - skipped;
         run = run < count ? run : count;
         tokens_read(&file->tokens, skipped, run, tokens);
+        TRY(check_read(data, file, tokens, run, reason));
         first += run;
         tokens += run;
         count -= run;
     }
+    return ERR_OK;
 }
 
-void data_sample_tokens(const struct data *data, enum data_split split, uint64_t index,
-                        int32_t *ret_inputs, int32_t *ret_targets)
+enum err data_sample_tokens(const struct data *data, enum data_split split, uint64_t index,
+                            int32_t *ret_inputs, int32_t *ret_targets, struct reason *reason)
 {
     check(data->kind != DATA_SPIRAL);
     const uint64_t context = data->context;
     uint64_t first = stream_sample(data, split, index) * context;
-    read_stream(data, first, context, ret_inputs);
+    TRY(read_stream(data, first, context, ret_inputs, reason));
     memcpy(ret_targets, ret_inputs + 1, (context - 1) * sizeof *ret_targets);
-    read_stream(data, first + context, 1, ret_targets + context - 1);
+    return read_stream(data, first + context, 1, ret_targets + context - 1, reason);
 }
 
 void data_sample_point(const struct data *data, enum data_split split, uint64_t index,

@@ -47,9 +47,12 @@ const struct digest *data_digest(const struct data *data);
  * settings): of what was read. */
 double data_entropy(const struct data *data, const atomic_bool *stop);
 
-/* Sample `index` < data_count() of text or tokens: inputs (T), targets (T). */
-void data_sample_tokens(const struct data *data, enum data_split split, uint64_t index,
-                        int32_t *ret_inputs, int32_t *ret_targets);
+/* Sample `index` < data_count() of text or tokens: inputs (T), targets (T). ERR_DATA_SET: somebody
+ * wrote into the file since it was opened, and a token is not in the vocabulary any more; names the
+ * file. */
+enum err data_sample_tokens(const struct data *data, enum data_split split, uint64_t index,
+                            int32_t *ret_inputs, int32_t *ret_targets,
+                            struct reason *reason) MUST_USE;
 /* Sample `index` of spiral. */
 void data_sample_point(const struct data *data, enum data_split split, uint64_t index,
                        float ret_point[static 2], int32_t *ret_label);

@@ -42,7 +42,8 @@ TEST_IN_FOLDER(a_sample_is_its_tokens_and_the_same_one_further)
     assert_int_equal(data_count(data, DATA_VALIDATION), 0);
     for (uint64_t index = 0; index < 10; index++) {
         int32_t inputs[4], targets[4];
-        data_sample_tokens(data, DATA_TRAIN, index, inputs, targets);
+        assert_int_equal(data_sample_tokens(data, DATA_TRAIN, index, inputs, targets, NULL),
+                         ERR_OK);
         for (int t = 0; t < 4; t++) {
             assert_int_equal(inputs[t], TEXT[index * 4 + (uint64_t)t]);
             assert_int_equal(targets[t], TEXT[index * 4 + (uint64_t)t + 1]);
@@ -64,7 +65,9 @@ TEST_IN_FOLDER(the_last_samples_are_held_out_rounded_up)
         assert_int_equal(data_count(data, DATA_TRAIN), 10 - rows[i].held_out);
         int32_t inputs[4], targets[4];
         if (rows[i].held_out > 0) {
-            data_sample_tokens(data, DATA_VALIDATION, rows[i].held_out - 1, inputs, targets);
+            assert_int_equal(data_sample_tokens(data, DATA_VALIDATION, rows[i].held_out - 1, inputs,
+                                                targets, NULL),
+                             ERR_OK);
             assert_int_equal(inputs[0], TEXT[36]);
         }
     }
@@ -80,7 +83,7 @@ TEST_IN_FOLDER(files_follow_each_other_in_the_order_of_their_paths)
                            folder_path(state, "a")};
     scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 9, paths, 3);
     int32_t inputs[9], targets[9];
-    data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets);
+    assert_int_equal(data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets, NULL), ERR_OK);
     for (int t = 0; t < 9; t++) {
         assert_int_equal(inputs[t], 'a' + t);
         assert_int_equal(targets[t], 'b' + t);
@@ -113,10 +116,41 @@ TEST_IN_FOLDER(a_folder_means_its_files_links_followed_and_each_once)
     scoped(data_free_scoped) struct data *data = open_paths(DATA_TEXT, 0, 3, paths, 3);
     int32_t inputs[3], targets[3];
     assert_int_equal(data_count(data, DATA_TRAIN), 1);
-    data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets);
+    assert_int_equal(data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets, NULL), ERR_OK);
     assert_int_equal(inputs[1], '2');
     assert_int_equal(inputs[2], '3');
     assert_int_equal(targets[2], '3');
+}
+
+/* In place, while it is mapped. */
+static void write_token(const char *path, long at, uint16_t token)
+{
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at * (long)sizeof token, SEEK_SET), 0);
+    assert_int_equal(fwrite(&token, sizeof token, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+TEST_IN_FOLDER(a_token_that_leaves_the_vocabulary_later_is_found_when_it_is_read)
+{
+    const uint16_t tokens[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const char *path = folder_write(state, "a.bin", tokens, sizeof tokens);
+    scoped(data_free_scoped) struct data *data = open_paths(DATA_TOKENS, 0, 4, &path, 1);
+    int32_t inputs[4], targets[4];
+    struct reason reason;
+    write_token(path, 8, 999);
+    assert_int_equal(data_sample_tokens(data, DATA_TRAIN, 1, inputs, targets, &reason), ERR_OK);
+    assert_int_equal(targets[3], 999);
+    write_token(path, 8, 1000); /* the last target */
+    assert_int_equal(data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets, &reason), ERR_OK);
+    assert_int_equal(data_sample_tokens(data, DATA_TRAIN, 1, inputs, targets, &reason),
+                     ERR_DATA_SET);
+    assert_non_null(strstr(reason.text, path));
+    assert_non_null(strstr(reason.text, "token 1000 is not in the vocabulary of 1000"));
+    write_token(path, 1, UINT16_MAX);
+    assert_int_equal(data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets, &reason),
+                     ERR_DATA_SET);
 }
 
 TEST_IN_FOLDER(token_files_of_both_widths_make_one_stream)
@@ -131,7 +165,7 @@ TEST_IN_FOLDER(token_files_of_both_widths_make_one_stream)
     const char *pattern = folder_path(state, "*.bin");
     scoped(data_free_scoped) struct data *data = open_paths(DATA_TOKENS, 0, 5, &pattern, 1);
     int32_t inputs[5], targets[5];
-    data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets);
+    assert_int_equal(data_sample_tokens(data, DATA_TRAIN, 0, inputs, targets, NULL), ERR_OK);
     for (int t = 0; t < 5; t++) {
         assert_int_equal(inputs[t], 10 + t);
         assert_int_equal(targets[t], 11 + t);
