@@ -68,7 +68,7 @@ static struct file_name file_name_of(struct journal_name name)
 bool journal_parse_name(const char *file, struct journal_name *ret_name)
 {
     struct journal_name name;
-    if (sscanf(file, "g%20" SCNu64 "-s%5" SCNu32 "-b%20" SCNu64 "-%6" SCNu32, &name.generation,
+    if (sscanf(file, "g%20" SCNu64 "-s%5" SCNu32 "-b%20" SCNu64 "-%10" SCNu32, &name.generation,
                &name.server, &name.boot, &name.segment) != 4 ||
         strcmp(file_name_of(name).text, file) != 0)
         return false;
@@ -446,20 +446,49 @@ static enum err read_path(const struct file_ops *ops, const char *path, struct j
     return err;
 }
 
+/* As they came: a segment's number may be longer than others'. */
+static int by_number(const void *a, const void *b)
+{
+    const struct journal_name *x = a, *y = b;
+    if (x->generation != y->generation)
+        return x->generation < y->generation ? -1 : 1;
+    if (x->server != y->server)
+        return x->server < y->server ? -1 : 1;
+    if (x->boot != y->boot)
+        return x->boot < y->boot ? -1 : 1;
+    return (x->segment > y->segment) - (x->segment < y->segment);
+}
+
+/* The folder's journals; *ret_journals is the caller's to free(). */
+static enum err list_journals(const char *folder, struct journal_name **ret_journals,
+                              size_t *ret_count, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names names = {0};
+    size_t count = 0;
+    TRY(list_files(folder, &names, reason));
+    struct journal_name *journals = calloc(names.count + 1, sizeof *journals);
+    if (journals == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to read %s", folder);
+    for (size_t i = 0; i < names.count; i++)
+        count += journal_parse_name(names.names[i], &journals[count]);
+    qsort(journals, count, sizeof *journals, by_number);
+    *ret_journals = journals;
+    *ret_count = count;
+    return ERR_OK;
+}
+
 enum err journal_read(const struct file_ops *ops, const char *folder,
                       const struct journal_reader *reader, uint64_t *ret_torn,
                       struct reason *reason)
 {
-    scoped(file_names_release) struct file_names names = {0};
+    scoped(free_scoped) struct journal_name *journals = NULL;
+    size_t count = 0;
     *ret_torn = 0;
-    TRY(list_files(folder, &names, reason));
-    for (size_t i = 0; i < names.count; i++) {
-        struct journal_name name;
+    TRY(list_journals(folder, &journals, &count, reason));
+    for (size_t i = 0; i < count; i++) {
         char path[PATH_BYTES];
-        if (!journal_parse_name(names.names[i], &name))
-            continue;
-        TRY(path_of(folder, names.names[i], path, reason));
-        TRY(read_path(ops, path, name, reader, ret_torn, reason));
+        TRY(path_of(folder, file_name_of(journals[i]).text, path, reason));
+        TRY(read_path(ops, path, journals[i], reader, ret_torn, reason));
     }
     return ERR_OK;
 }

@@ -2,7 +2,7 @@
  * took since the newest recorded cut, so that a restart loses nothing that was acknowledged.
  *
  *     RUN/checkpoints/journal/gG-sS-bB-NNNNNN.journal   generation, server, boot, segment; padded
- *                                                       with zeros, so names sort as they came
+ *                                                       with zeros to six digits or more
  *     head    64 bytes: "roostjnl", format 1, server, generation, boot, segment, zeros, hash
  *     records one behind another: head 32 bytes: "jrecords", number in the file, bytes and count
  *             of what follows, xxHash of all of it; then for each gradient 32 bytes (chunk, n,

@@ -128,12 +128,40 @@ TEST_IN_FOLDER(what_was_committed_is_read_in_its_order)
     assert_int_equal(outcome.torn, 0);
 }
 
+/* The millionth has a longer number, which is before the others' in a list of names. */
+TEST_IN_FOLDER(segments_are_read_in_the_order_of_their_numbers)
+{
+    struct journal_name name = first;
+    struct journal journal;
+    const char *path = folder_path(state, "journal");
+    name.segment = 999998;
+    assert_int_equal(journal_open(&file_ops_real, path, name, &journal, NULL), ERR_OK);
+    for (uint64_t ticket = 0; ticket < 4; ticket++) {
+        put(&journal, ticket);
+        assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
+        assert_int_equal(journal_cut(&journal, ticket + 1, NULL), ERR_OK);
+    }
+    name = journal.name;
+    assert_int_equal(name.segment, 1000002);
+    journal_release(&journal);
+    struct outcome outcome = read_folder(path);
+    assert_int_equal(outcome.err, ERR_OK);
+    assert_int_equal(outcome.count, 4);
+    assert_int_equal(journal_prune(&file_ops_real, path, name, NULL), ERR_OK);
+    assert_int_equal(read_folder(path).count, 0);
+}
+
 TEST(names_are_read_back_and_nothing_else_is)
 {
     struct journal_name name;
     assert_true(journal_parse_name(
         "g00000000000000000003-s00001-b00000000000000000009-000007.journal", &name));
     assert_true(name.generation == 3 && name.server == 1 && name.boot == 9 && name.segment == 7);
+    assert_true(journal_parse_name(
+        "g00000000000000000003-s00001-b00000000000000000009-4294967295.journal", &name));
+    assert_true(name.segment == UINT32_MAX);
+    assert_false(journal_parse_name(
+        "g00000000000000000003-s00001-b00000000000000000009-0000007.journal", &name));
     assert_false(journal_parse_name("g3-s1-b9-7.journal", &name));
     assert_false(journal_parse_name(
         "g00000000000000000003-s00001-b00000000000000000009-000007.journal.tmp", &name));
