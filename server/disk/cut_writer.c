@@ -28,8 +28,8 @@ enum {
     /* Of each shard thread; twice what its shard hands out ahead: the writer may still have chunks of
      * a run that has ended, or of an earlier attempt. */
     CHUNKS_MAX = 2 * SHARD_AHEAD_MAX,
-    LOST_MAX = 16, /* the same, of cuts that it reports as lost: room that chunks cannot take … */
-    COMMANDS_MAX = 256, /* … nor from commands */
+    LOST_MAX = 16,      /* of each shard thread, cuts that it reports as lost, and … */
+    COMMANDS_MAX = 256, /* … of all others, commands: chunks cannot take this room */
     BATCH = 8,
     SMALL_TIMES = 20
 };
