@@ -58,8 +58,9 @@ static const char *const log_levels[] = {"error", "warning", "info", "debug", NU
 static const struct config_field fields[] = {
     {TEXT(coordinator), .min = 3, .initial = "127.0.0.1:7400", .help = "host:port to attach to"},
     {TEXT(name), .help = "name for people; empty: the host's"},
-    {TEXT(address), .help = "host:port to listen at for other workers, for a run with stages; port "
-                            "0: any; empty: nobody can ask this worker, and such a run refuses it"},
+    {TEXT(address),
+     .help = "host:port to listen at for other workers, for a run with stages or "
+             "tensor; port 0: any; empty: nobody can ask this worker, and such a run refuses it"},
     {TEXT(advertise), .help = "host:port where other workers reach it; empty: --address, or, where "
                               "that is 0.0.0.0, the host that the coordinator is called from"},
     {AT(memory), .type = CONFIG_U64, .max = INT64_MAX, .initial = "0",

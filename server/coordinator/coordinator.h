@@ -13,7 +13,7 @@
  * coordinator_fingerprint_stored(), coordinator_state_stored(). They may be called while effects
  * are carried out; their effects come behind them.)
  *
- * What it relies on, by number (CONTRIBUTING.md has all of them):
+ * What it relies on, by number (docs/architecture.md has all of them):
  *  P1  complete marks a ticket done until a rewind; only seals say that a step is done.
  *  P2  everything of another generation than the run's is refused.
  *  P3  commands name the boot they are for; a new boot has lost its state: new generation.
