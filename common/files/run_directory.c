@@ -1,9 +1,11 @@
 #include "common/files/run_directory.h"
 
+#include "common/check.h"
 #include "common/file.h"
 #include "common/files/checkpoint.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +18,43 @@ struct run_directory run_directory(const struct run_directories *all, unsigned n
     snprintf(directory.path, sizeof directory.path, "%.*s%s", RUN_DIRECTORY_BASE_BYTES_MAX,
              all->base, suffix);
     return directory;
+}
+
+/* Appends the parts of a path to one that has `length` bytes. False: they do not fit. */
+static bool add_parts(const char *path, char *name, size_t bytes, size_t *length)
+{
+    while (*path != 0) {
+        size_t part = strcspn(path, "/");
+        if (part > 0 && strncmp(path, ".", part) != 0) {
+            if (*length + 1 + part >= bytes)
+                return false;
+            name[(*length)++] = '/';
+            memcpy(name + *length, path, part);
+            *length += part;
+        }
+        path += part + (path[part] == '/' ? 1 : 0);
+    }
+    return true;
+}
+
+enum err run_directory_name(const char *directory, const char *folder, char *ret_name, size_t bytes,
+                            struct reason *reason)
+{
+    size_t length = 0;
+    check(bytes > 1);
+    if (directory[0] != '/' && folder[0] != '/')
+        return reason_set(reason, ERR_INVALID,
+                          "%s is relative, and the folder that it would begin in was removed",
+                          directory);
+    bool fits = (directory[0] == '/' || add_parts(folder, ret_name, bytes, &length)) &&
+                add_parts(directory, ret_name, bytes, &length);
+    if (!fits)
+        return reason_set(reason, ERR_INVALID, "%.100s...: the directory's path is longer than %zu",
+                          directory, bytes - 1);
+    if (length == 0)
+        ret_name[length++] = '/';
+    ret_name[length] = 0;
+    return ERR_OK;
 }
 
 /* *ret_changed: when its checkpoints changed last. */

@@ -25,6 +25,12 @@ struct run_directory {
 /* BASE for 1. */
 struct run_directory run_directory(const struct run_directories *all, unsigned number);
 
+/* The one name of a directory that may be spelled otherwise: absolute (a relative one begins in
+ * `folder`), without a slash or a "." too many. A ".." stays: before it may be a link. ERR_INVALID:
+ * it takes more than `bytes`, or both are relative. */
+enum err run_directory_name(const char *directory, const char *folder, char *ret_name, size_t bytes,
+                            struct reason *reason) MUST_USE;
+
 /* Whether it has a recorded checkpoint. */
 bool run_directory_has_checkpoint(const char *directory);
 

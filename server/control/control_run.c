@@ -263,6 +263,8 @@ static enum err find_run(struct store *store, const struct control_wish *wish,
 {
     enum err err = store_find_run(store, wish->directory, ret_stored, reason);
     bool chosen;
+    if (err == ERR_NOT_FOUND)
+        err = store_find_run(store, wish->spelled, ret_stored, reason);
     if (err == ERR_OK)
         return control_run_past(store, ret_stored, &plan->past, &chosen, reason);
     if (err != ERR_NOT_FOUND)

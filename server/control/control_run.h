@@ -58,7 +58,8 @@ enum err control_run_told(struct store *store, const struct store_run *stored,
  * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. ERR_SEARCHING: ask again. */
 struct control_wish {
     const struct start_run_request *request;
-    const char *directory;
+    const char *directory;   /* its one name: run_directory_name() */
+    const char *spelled;     /* as somebody wrote it: so an older version stored it */
     bool chosen;             /* by the daemon: the operator is told which */
     struct whole_cut *whole; /* of a run that the store does not know */
     uint64_t now_ns;

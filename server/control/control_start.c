@@ -336,9 +336,14 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
     if (!request->resume)
         TRY(judge_beside_expected(control, 0, reason));
     TRY(coordinator_may_start_any(control->coordinator, reason));
-    TRY(run_request_init(&wanted, request, control->config.run_dir, reader, now_ns, reason));
-    const struct control_wish wish = {&wanted.request, wanted.directory, request->directory[0] == 0,
-                                      &control->whole, now_ns};
+    const struct run_places places = {control->config.run_dir, control->config.folder};
+    TRY(run_request_init(&wanted, request, &places, reader, now_ns, reason));
+    const struct control_wish wish = {.request = &wanted.request,
+                                      .directory = wanted.directory,
+                                      .spelled = wanted.spelled,
+                                      .chosen = request->directory[0] == 0,
+                                      .whole = &control->whole,
+                                      .now_ns = now_ns};
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
     TRY(judge_beside_expected(control, plan.is_new ? 0 : plan.run->stored.run, reason));
     TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));

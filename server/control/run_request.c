@@ -36,14 +36,16 @@ static enum err read_facts(struct start_run_request *request, struct data_reader
 }
 
 enum err run_request_init(struct run_request *wanted, const struct start_run_request *request,
-                          const char *run_dir, struct data_reader *reader, uint64_t now_ns,
-                          struct reason *reason)
+                          const struct run_places *places, struct data_reader *reader,
+                          uint64_t now_ns, struct reason *reason)
 {
-    *wanted = (struct run_request){.request = *request, .directory = request->directory};
+    *wanted = (struct run_request){.request = *request, .spelled = request->directory};
     if (request->directory[0] == 0) {
-        TRY(choose_directory(wanted, run_dir, reason));
-        wanted->directory = wanted->chosen.path;
+        TRY(choose_directory(wanted, places->run_dir, reason));
+        wanted->spelled = wanted->chosen.path;
     }
+    TRY(run_directory_name(wanted->spelled, places->folder, wanted->directory,
+                           sizeof wanted->directory, reason));
     wanted->reads = request->samples == 0;
     return wanted->reads ? read_facts(&wanted->request, reader, now_ns, reason) : ERR_OK;
 }

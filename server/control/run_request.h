@@ -11,16 +11,23 @@
 struct run_request {
     struct start_run_request request;
     struct run_directory chosen; /* for a run that names none; "" otherwise */
-    const char *directory;       /* the named one or the chosen one */
-    bool reads;                  /* this daemon its data set: the operator has no copy */
+    const char *spelled;         /* the named directory or the chosen one, as it was written */
+    char directory[WIRE_TEXT_BYTES_MAX + 1]; /* its one name: run_directory_name() */
+    bool reads; /* this daemon its data set: the operator has no copy */
+};
+
+/* Of this daemon. */
+struct run_places {
+    const char *run_dir; /* of the first run that names no directory; others in it */
+    const char *folder;  /* that relative ones begin in */
 };
 
 /* *wanted borrows the request, and may not be moved. RUN_DIR, RUN_DIR/run-2, RUN_DIR/run-3, … are
  * the directories of runs that name none. Asks for the data set where the request has no samples.
- * ERR_EXISTS: no directory is left; ERR_DATA_SET: this daemon has no copy either; others of
+ * ERR_EXISTS: no directory is left; ERR_INVALID: its path is too long; ERR_DATA_SET: this daemon has no copy either; others of
  * data_reader_ask(). */
 enum err run_request_init(struct run_request *wanted, const struct start_run_request *request,
-                          const char *run_dir, struct data_reader *reader, uint64_t now_ns,
-                          struct reason *reason) MUST_USE;
+                          const struct run_places *places, struct data_reader *reader,
+                          uint64_t now_ns, struct reason *reason) MUST_USE;
 
 #endif

@@ -22,7 +22,7 @@ struct store;
 /* A run as an operator started it. Texts are owned: store_run_release(). */
 struct store_run {
     uint64_t run;
-    char *directory; /* one run a directory */
+    char *directory; /* one run a directory, by its one name: run_directory_name() */
     char *spec;      /* effective YAML */
     char *restore;   /* file with the initial weights; "" */
     uint32_t servers_min;

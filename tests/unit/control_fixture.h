@@ -166,7 +166,7 @@ static inline void open_bare_office(struct control_fixture *f)
         .shards = &f->shards,
         .name = "here",
         .run_dir = folder_path(&f->folder, "run"),
-        .folder = "/the/daemon's",
+        .folder = ((const struct folder *)f->folder)->path,
         .heartbeat_ms = 2000,
         .lease_ms = LEASE_MS,
         .stop_ms = 1000,

@@ -47,8 +47,10 @@ static void plan_set_up(struct plan_fixture *f)
 
 static enum err ask(struct plan_fixture *f)
 {
-    const struct control_wish wish = {
-        .request = &f->request, .directory = f->directory, .whole = &f->whole};
+    const struct control_wish wish = {.request = &f->request,
+                                      .directory = f->directory,
+                                      .spelled = f->request.directory,
+                                      .whole = &f->whole};
     control_plan_release(&f->plan);
     return control_run_plan(f->store, &wish, &f->plan, &f->reason);
 }
@@ -250,6 +252,17 @@ TEST_F(a_resume_of_nothing_is_refused, plan)
     snprintf(said, sizeof said, "%.400s holds no run to resume", f->directory);
     assert_int_equal(plan(f), ERR_INVALID);
     assert_string_equal(f->reason.text, said);
+}
+
+/* An older version stored the directory as somebody had spelled it. */
+TEST_F(a_resume_finds_a_run_that_is_stored_by_another_name_of_its_directory, plan)
+{
+    store_run(f);
+    uint64_t run = f->plan.run->stored.run;
+    f->directory = folder_path(&f->folder, "by-its-one-name");
+    assert_int_equal(plan(f), ERR_OK);
+    assert_false(f->plan.is_new);
+    assert_int_equal(f->plan.run->stored.run, run);
 }
 
 TEST_F(a_resume_says_what_differs_and_what_it_does_to_the_digest, plan)

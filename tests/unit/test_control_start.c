@@ -43,6 +43,46 @@ TEST_F(each_run_that_names_no_directory_gets_another_and_resume_takes_the_newest
     assert_string_equal(active.directory, folder_path(&f->folder, "run"));
 }
 
+/* As tab completion spells it, and as an operator in the daemon's folder does. */
+TEST_F(a_directory_that_is_spelled_otherwise_has_the_same_run, control, .trains = true)
+{
+    static const char *const spelled[] = {"run/", "./run", ".//run/."};
+    scoped(store_run_release) struct store_run first = {0};
+    assert_int_equal(store_find_newest_run(f->store, &first, NULL), ERR_OK);
+    for (size_t i = 0; i < 2 * sizeof spelled / sizeof *spelled; i++) {
+        scoped(store_run_release) struct store_run newest = {0};
+        const char *name = spelled[i / 2];
+        stop_run(f);
+        struct call *resume = run_call(f, spec, true);
+        resume->start_run.directory = i % 2 == 0 ? folder_path(&f->folder, name) : name;
+        assert_int_equal(say(f, resume), ERR_OK);
+        ready(f);
+        assert_int_equal(store_find_newest_run(f->store, &newest, NULL), ERR_OK);
+        assert_int_equal(newest.run, first.run);
+    }
+}
+
+TEST_F(a_new_run_is_stored_by_the_one_name_of_its_directory, control)
+{
+    scoped(store_run_release) struct store_run active = {0};
+    struct call *call = run_call(f, spec, false);
+    call->start_run.directory = "./a//b/";
+    assert_int_equal(say(f, call), ERR_OK);
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_string_equal(active.directory, folder_path(&f->folder, "a/b"));
+}
+
+TEST_F(a_directory_with_a_path_that_is_too_long_is_refused, control)
+{
+    char name[WIRE_TEXT_BYTES_MAX + 1];
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    struct call *call = run_call(f, spec, false);
+    call->start_run.directory = name;
+    assert_int_equal(say(f, call), ERR_INVALID);
+    assert_false(store_has_active_run(f));
+}
+
 /* The operator has no copy of the data. */
 static enum err start_without_data(struct control_fixture *f, const char *text)
 {
