@@ -4,6 +4,7 @@
 #include "common/file.h"
 #include "common/files/checkpoint.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,23 +58,17 @@ enum err run_directory_name(const char *directory, const char *folder, char *ret
     return ERR_OK;
 }
 
-/* *ret_changed: when its checkpoints changed last. */
-static bool has_checkpoint(const char *directory, struct timespec *ret_changed)
+static enum err find_checkpoint(const char *directory, struct checkpoint_name *ret_newest)
 {
     char path[RUN_DIRECTORY_BYTES + 16];
-    struct stat about;
-    struct checkpoint_name newest;
     snprintf(path, sizeof path, "%s/checkpoints", directory);
-    if (stat(path, &about) != 0 || checkpoint_newest(path, &newest, NULL) != ERR_OK)
-        return false;
-    *ret_changed = about.st_mtim;
-    return true;
+    return checkpoint_newest(path, ret_newest, NULL);
 }
 
 bool run_directory_has_checkpoint(const char *directory)
 {
-    struct timespec changed;
-    return has_checkpoint(directory, &changed);
+    struct checkpoint_name newest;
+    return find_checkpoint(directory, &newest) == ERR_OK;
 }
 
 enum err run_directory_unused(const struct run_directories *all,
@@ -95,16 +90,41 @@ static bool is_later(const struct timespec *a, const struct timespec *b)
     return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
 }
 
+static void take_later(const char *path, struct timespec *latest)
+{
+    struct stat about;
+    if (stat(path, &about) == 0 && is_later(&about.st_mtim, latest))
+        *latest = about.st_mtim;
+}
+
+/* When its newest checkpoint was recorded, or chosen by an operator. The folder itself also changes
+ * when an older one is removed. False: there is none. */
+static bool find_time(const char *directory, struct timespec *ret_time)
+{
+    char path[RUN_DIRECTORY_BYTES + 80];
+    struct checkpoint_name newest;
+    struct timespec time = {0};
+    if (find_checkpoint(directory, &newest) != ERR_OK)
+        return false;
+    snprintf(path, sizeof path, "%s/checkpoints/g%" PRIu64 "-v%" PRIu64 "/cut.json", directory,
+             newest.generation, newest.version);
+    take_later(path, &time);
+    snprintf(path, sizeof path, "%s/checkpoints/restore", directory);
+    take_later(path, &time);
+    *ret_time = time;
+    return true;
+}
+
 enum err run_directory_newest(const struct run_directories *all,
                               struct run_directory *ret_directory, struct reason *reason)
 {
-    struct timespec changed, newest = {0};
+    struct timespec time, newest = {0};
     unsigned chosen = 0;
     for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
         struct run_directory directory = run_directory(all, number);
-        if (!has_checkpoint(directory.path, &changed) || !is_later(&changed, &newest))
+        if (!find_time(directory.path, &time) || !is_later(&time, &newest))
             continue;
-        newest = changed;
+        newest = time;
         chosen = number;
     }
     if (chosen == 0)
