@@ -14,8 +14,12 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { PATH_BYTES = 4096 };
+enum {
+    PATH_BYTES = 4096,
+    LOOK_MS = 200 /* between two looks for one that was asked for */
+};
 
 struct name_text {
     char text[64];
@@ -323,36 +327,74 @@ static bool has_lost_server(const struct status_reply *status)
     return false;
 }
 
-/* What a run waits for that writes no checkpoint, also at its start, or that it is slow. ERR_OK: it
- * is over, or nobody says it; `lost_only`: or it waits for no lost server. */
-static enum err see_why(struct client *client, bool lost_only, struct reason *reason)
+static enum err say_waits(const struct status_reply *status, struct reason *reason)
 {
-    scoped(client_answer_release) struct client_answer answer = {0};
-    struct status_reply status;
-    struct reason why;
-    if (client_status(client, &answer, &status, &why) != ERR_OK || watch_is_over(&status) ||
-        (lost_only && (status.reason[0] == 0 || !has_lost_server(&status))))
-        return ERR_OK;
-    if (status.reason[0] == 0 && status.cut_state[0] != 0)
-        return reason_set(reason, ERR_DEADLINE, "no checkpoint is recorded: %s", status.cut_state);
-    if (status.reason[0] == 0)
-        return reason_set(
-            reason, ERR_DEADLINE,
-            "the checkpoint is not recorded yet: its step is not done, or it is still "
-            "being written; `roost status` says which is the newest");
     return reason_set(reason, ERR_DEADLINE,
                       "no checkpoint is written while the run waits: %s; `roost status` has more",
-                      status.reason);
+                      status->reason);
+}
+
+/* Why there may be none for long: what the run waits for, also at its start, or a full disk. */
+static enum err see_why(const struct status_reply *status, struct reason *reason)
+{
+    if (status->reason[0] != 0)
+        return say_waits(status, reason);
+    if (status->cut_state[0] != 0)
+        return reason_set(reason, ERR_DEADLINE, "no checkpoint is recorded: %s", status->cut_state);
+    return ERR_OK;
+}
+
+static bool is_recorded(const struct status_reply *before, const struct status_reply *now)
+{
+    return now->run == before->run && now->cut.version > before->step;
+}
+
+/* What ends the wait for the checkpoint that was asked for after `before`. */
+static enum err may_wait(const struct status_reply *before, const struct status_reply *now,
+                         struct reason *reason)
+{
+    if (now->run != before->run || watch_is_over(now))
+        return reason_set(reason, ERR_NO_RUN,
+                          "run %" PRIu64 " is over, without a checkpoint after step %" PRIu64,
+                          before->run, before->step);
+    TRY(see_why(now, reason));
+    if (now->generation != before->generation) /* a new coordinator has not heard the question */
+        return reason_set(reason, ERR_DEADLINE,
+                          "the run began anew from a checkpoint meanwhile: ask again");
+    return ERR_OK;
+}
+
+/* Another question would ask for another checkpoint, which takes as long. */
+static enum err wait_for_asked(struct client *client, const struct status_reply *before,
+                               struct cut_name *ret_newest, struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply now;
+    for (bool said = false;; said = true) {
+        TRY(client_status(client, &answer, &now, reason));
+        if (is_recorded(before, &now))
+            break;
+        TRY(may_wait(before, &now, reason));
+        if (!said)
+            fputs("the checkpoint is not recorded yet: its step is not done, or it is still being "
+                  "written; waiting for it (Ctrl-C ends the wait, not the checkpoint)\n",
+                  stderr);
+        usleep(LOOK_MS * 1000);
+    }
+    *ret_newest = now.cut;
+    return ERR_OK;
 }
 
 /* Without a server there will be none; other waits may be over soon. */
 static enum err ask(struct client *client, struct cut_name *ret_newest, struct reason *reason)
 {
-    TRY(see_why(client, true, reason));
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply before;
+    TRY(client_status(client, &answer, &before, reason));
+    if (!watch_is_over(&before) && before.reason[0] != 0 && has_lost_server(&before))
+        return say_waits(&before, reason);
     enum err err = client_checkpoint(client, ret_newest, reason);
-    if (err == ERR_DEADLINE)
-        TRY(see_why(client, false, reason));
-    return err;
+    return err == ERR_DEADLINE ? wait_for_asked(client, &before, ret_newest, reason) : err;
 }
 
 static int run_ask(int argc, char **argv)
@@ -360,8 +402,9 @@ static int run_ask(int argc, char **argv)
     static const struct arguments_about about = {
         .cluster = true,
         .json = true,
-        .summary = "Makes the next step a checkpoint and prints which it is, once it is recorded. "
-                   "With one of the words below behind it: works on the checkpoints of a run's "
+        .summary = "Makes the next step a checkpoint and prints which it is, once it is recorded, "
+                   "however long that takes: Ctrl-C ends the wait, not the checkpoint. With one of "
+                   "the words below behind it: works on the checkpoints of a run's "
                    "directory (`roost checkpoint list --help`)."
                    "\v" /* as `roost --help` has commands: the manual page reads them here, too */
                    "  list         those that are recorded\n"

@@ -6,17 +6,19 @@
 
 /* ---- the coordinator ---- */
 
-static struct status_reply told; /* to each Status */
-static enum err checkpoint_err;  /* of a Checkpoint */
-static enum err drain_err;       /* of a Drain */
-static enum err failed;          /* a command */
-static char failure[512];        /* its sentence */
+static struct status_reply told;       /* to each Status */
+static struct status_reply told_later; /* behind the first `looks_before` */
+static unsigned looks_before, looks;
+static enum err checkpoint_err; /* of a Checkpoint */
+static enum err drain_err;      /* of a Drain */
+static enum err failed;         /* a command */
+static char failure[512];       /* its sentence */
 
 enum err client_status(struct client *client, struct client_answer *answer,
                        struct status_reply *ret_status, struct reason *reason)
 {
     (void)client, (void)answer, (void)reason;
-    *ret_status = told;
+    *ret_status = looks++ < looks_before ? told : told_later;
     return ERR_OK;
 }
 
@@ -120,6 +122,7 @@ struct commands_fixture {
     const char *reason;
     bool stops;
     const char *cut_state;
+    uint64_t step;
     struct cut_name cut;
     uint64_t samples_here;
     double loss;
@@ -131,7 +134,9 @@ struct commands_fixture {
 static void commands_set_up(struct commands_fixture *f)
 {
     told = (struct status_reply){
+        .run = 1,
         .state = f->state,
+        .step = f->step,
         .reason = f->reason == NULL ? "" : f->reason,
         .stops = f->stops,
         .cut = f->cut,
@@ -143,6 +148,8 @@ static void commands_set_up(struct commands_fixture *f)
         .server_count = f->server_count,
         .servers = f->servers,
     };
+    told_later = told;
+    looks_before = looks = 0;
     asked_for = (struct arguments){.subject = "s2", .json = f->json};
     checkpoint_err = drain_err = failed = ERR_OK;
     failure[0] = 0;
@@ -288,12 +295,67 @@ TEST_F(what_is_known_of_a_step_is_a_number, commands, .state = RUN_TRAINING, .js
     assert_says("\"loss\":2,");
 }
 
-TEST_F(a_checkpoint_that_takes_too_long_waits_for_its_step, commands, .state = RUN_TRAINING)
+/* One that was being written when it was asked for is another one. */
+TEST_F(a_checkpoint_that_takes_long_is_waited_for, commands, .state = RUN_TRAINING, .step = 400,
+       .cut = {.generation = 1, .version = 400})
+{
+    (void)f;
+    checkpoint_err = ERR_DEADLINE;
+    looks_before = 2;
+    told_later.step = 410;
+    told_later.cut.version = 401;
+    say(command_checkpoint);
+    assert_int_equal(exit_code, EXIT_SUCCESS);
+    assert_int_equal(looks, 3);
+    assert_says("its step is not done, or it is still being written; waiting for it");
+    assert_says("generation 1 version 401\n");
+}
+
+TEST_F(a_checkpoint_is_waited_for_no_longer_than_the_run_goes_on, commands, .state = RUN_TRAINING,
+       .step = 400, .cut = {.generation = 1, .version = 300})
+{
+    (void)f;
+    checkpoint_err = ERR_DEADLINE;
+    looks_before = 1;
+    told_later.state = RUN_FAILED;
+    say(command_checkpoint);
+    assert_int_equal(failed, ERR_NO_RUN);
+    assert_string_equal(failure, "run 1 is over, without a checkpoint after step 400");
+}
+
+TEST_F(another_run_s_checkpoint_is_not_the_one_that_was_asked_for, commands, .state = RUN_TRAINING,
+       .step = 400)
+{
+    (void)f;
+    checkpoint_err = ERR_DEADLINE;
+    looks_before = 1;
+    told_later.run = 2;
+    told_later.cut = (struct cut_name){2, 500};
+    say(command_checkpoint);
+    assert_int_equal(failed, ERR_NO_RUN);
+}
+
+/* The coordinator may be another one by now. */
+TEST_F(a_checkpoint_of_an_earlier_generation_is_not_waited_for, commands, .state = RUN_TRAINING,
+       .step = 400)
+{
+    (void)f;
+    checkpoint_err = ERR_DEADLINE;
+    looks_before = 1;
+    told_later.generation = 2;
+    say(command_checkpoint);
+    assert_int_equal(failed, ERR_DEADLINE);
+    assert_non_null(strstr(failure, "ask again"));
+}
+
+TEST_F(a_checkpoint_that_a_run_cannot_write_while_it_waits_says_what_for, commands,
+       .state = RUN_TRAINING, .reason = "servers connected: 3 of 4")
 {
     (void)f;
     checkpoint_err = ERR_DEADLINE;
     say(command_checkpoint);
-    assert_non_null(strstr(failure, "its step is not done"));
+    assert_int_equal(failed, ERR_DEADLINE);
+    assert_non_null(strstr(failure, "while the run waits: servers connected: 3 of 4"));
 }
 
 TEST_F(a_checkpoint_that_has_no_room_says_what_it_needs, commands, .state = RUN_TRAINING,
