@@ -71,20 +71,6 @@ bool run_directory_has_checkpoint(const char *directory)
     return find_checkpoint(directory, &newest) == ERR_OK;
 }
 
-enum err run_directory_unused(const struct run_directories *all,
-                              struct run_directory *ret_directory, struct reason *reason)
-{
-    for (unsigned number = 1; number < RUN_DIRECTORIES_MAX; number++) {
-        struct run_directory directory = run_directory(all, number);
-        if (run_directory_has_checkpoint(directory.path))
-            continue;
-        *ret_directory = directory;
-        return ERR_OK;
-    }
-    return reason_set(reason, ERR_EXISTS, "%s, %s%s2, ... all hold runs; name a directory",
-                      all->base, all->base, all->joint);
-}
-
 static bool is_later(const struct timespec *a, const struct timespec *b)
 {
     return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);

@@ -34,10 +34,6 @@ enum err run_directory_name(const char *directory, const char *folder, char *ret
 /* Whether it has a recorded checkpoint. */
 bool run_directory_has_checkpoint(const char *directory);
 
-/* The first that has no checkpoint. ERR_EXISTS: all have one. */
-enum err run_directory_unused(const struct run_directories *all,
-                              struct run_directory *ret_directory, struct reason *reason) MUST_USE;
-
 /* The one with the newest checkpoint. ERR_NOT_FOUND: none has one. */
 enum err run_directory_newest(const struct run_directories *all,
                               struct run_directory *ret_directory, struct reason *reason) MUST_USE;

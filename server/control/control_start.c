@@ -336,7 +336,8 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
     if (!request->resume)
         TRY(judge_beside_expected(control, 0, reason));
     TRY(coordinator_may_start_any(control->coordinator, reason));
-    const struct run_places places = {control->config.run_dir, control->config.folder};
+    const struct run_places places = {control->config.store, control->config.run_dir,
+                                      control->config.folder};
     TRY(run_request_init(&wanted, request, &places, reader, now_ns, reason));
     const struct control_wish wish = {.request = &wanted.request,
                                       .directory = wanted.directory,

@@ -437,7 +437,9 @@ static enum err insert_run(struct store *store, const struct store_run *run, uin
                                        {0}},
                       reason);
     if (sqlite3_extended_errcode(store->db) == SQLITE_CONSTRAINT_UNIQUE)
-        return reason_set(reason, ERR_EXISTS, "%s already has a run; it can be resumed",
+        return reason_set(reason, ERR_EXISTS,
+                          "%s has a run already, whose checkpoints are gone; name another "
+                          "directory with --directory",
                           run->directory);
     return err;
 }

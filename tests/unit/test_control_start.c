@@ -43,6 +43,21 @@ TEST_F(each_run_that_names_no_directory_gets_another_and_resume_takes_the_newest
     assert_string_equal(active.directory, folder_path(&f->folder, "run"));
 }
 
+/* mv /srv/run/... /archive */
+TEST_F(a_directory_from_which_a_run_was_taken_away_is_left_to_it, control, .trains = true)
+{
+    const char *directory = folder_path(&f->folder, "run");
+    stop_run(f);
+    assert_int_equal(file_remove_tree(directory, NULL), ERR_OK);
+    struct call *named = run_call(f, spec, false);
+    named->start_run.directory = directory;
+    assert_int_equal(say(f, named), ERR_EXISTS);
+    assert_non_null(strstr(answer.text, "whose checkpoints are gone; name another directory with "
+                                        "--directory"));
+    assert_int_equal(start_run(f), ERR_OK);
+    assert_int_equal(access(folder_path(&f->folder, "run/run-2/run.yaml"), F_OK), 0);
+}
+
 /* As tab completion spells it, and as an operator in the daemon's folder does. */
 TEST_F(a_directory_that_is_spelled_otherwise_has_the_same_run, control, .trains = true)
 {
