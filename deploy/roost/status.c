@@ -412,6 +412,12 @@ int command_status(int argc, char **argv)
 
 /* ---- stop ---- */
 
+static void say_over(const struct status_reply *status)
+{
+    fprintf(stderr, "the run has %s%s%s\n", print_state(status->state),
+            status->reason[0] != 0 ? ": " : "", status->reason);
+}
+
 /* A stop of a run that has not begun ends it at once, and so does a second one of a run whose last
  * checkpoint cannot be written, or that cannot go on. */
 static void say_stopped(struct client *client, const struct client_options *options)
@@ -421,13 +427,27 @@ static void say_stopped(struct client *client, const struct client_options *opti
     struct reason why; /* not shown: the stop was taken, whoever answers now */
     bool answered = client_status(client, &answer, &status, &why) == ERR_OK;
     if (answered && watch_is_over(&status)) {
-        fprintf(stderr, "the run has %s: %s\n", print_state(status.state), status.reason);
+        say_over(&status);
         return;
     }
     fprintf(stderr, "the run stops%s. Watch it: roost watch ",
             answered && status.stops ? " after a checkpoint" : "");
     client_print_options(stderr, options);
     fputc('\n', stderr);
+}
+
+/* No run is active: an earlier stop, whose answer was lost, may be done. */
+static enum err judge_over(struct client *client, struct reason *reason)
+{
+    scoped(client_answer_release) struct client_answer answer = {0};
+    struct status_reply status;
+    struct reason why; /* not shown: the stop has been answered */
+    if (client_status(client, &answer, &status, &why) != ERR_OK || !watch_is_over(&status))
+        return ERR_NO_RUN;
+    if (status.state == RUN_FAILED)
+        return reason_set(reason, ERR_RUN_FAILED, "the run has failed: %s", status.reason);
+    say_over(&status);
+    return ERR_OK;
 }
 
 int command_stop(int argc, char **argv)
@@ -444,8 +464,9 @@ int command_stop(int argc, char **argv)
     enum err err = client_open(&arguments.client, &client, &reason);
     if (err == ERR_OK)
         err = client_stop_run(&client, "roost stop", &reason);
-    if (err != ERR_OK)
-        return client_fail(&arguments.client, err, &reason);
-    say_stopped(&client, &arguments.client);
-    return EXIT_SUCCESS;
+    if (err == ERR_OK)
+        say_stopped(&client, &arguments.client);
+    else if (err == ERR_NO_RUN)
+        err = judge_over(&client, &reason);
+    return err == ERR_OK ? EXIT_SUCCESS : client_fail(&arguments.client, err, &reason);
 }

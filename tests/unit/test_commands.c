@@ -9,6 +9,7 @@
 static struct status_reply told;       /* to each Status */
 static struct status_reply told_later; /* behind the first `looks_before` */
 static unsigned looks_before, looks;
+static enum err stop_err;       /* of a StopRun */
 static enum err checkpoint_err; /* of a Checkpoint */
 static enum err drain_err;      /* of a Drain */
 static enum err failed;         /* a command */
@@ -32,8 +33,8 @@ enum err client_describe(struct client *client, struct client_answer *answer,
 
 enum err client_stop_run(struct client *client, const char *why, struct reason *reason)
 {
-    (void)client, (void)why, (void)reason;
-    return ERR_OK;
+    (void)client, (void)why;
+    return stop_err == ERR_OK ? ERR_OK : reason_set(reason, stop_err, "no run is active");
 }
 
 enum err client_drain(struct client *client, const struct drain_request *request,
@@ -151,7 +152,7 @@ static void commands_set_up(struct commands_fixture *f)
     told_later = told;
     looks_before = looks = 0;
     asked_for = (struct arguments){.subject = "s2", .json = f->json};
-    checkpoint_err = drain_err = failed = ERR_OK;
+    stop_err = checkpoint_err = drain_err = failed = ERR_OK;
     failure[0] = 0;
 }
 
@@ -201,6 +202,46 @@ TEST_F(a_stop_that_ended_the_run_at_once_says_how_it_ended, commands, .state = R
     say(command_stop);
     assert_string_equal(said, "the run has stopped: roost stop; version 280 is dropped, the newest "
                               "checkpoint is of version 30\n");
+}
+
+/* The answer to the first one was lost. */
+TEST_F(a_second_stop_of_a_run_that_has_stopped_is_done, commands, .state = RUN_STOPPED,
+       .reason = "roost stop")
+{
+    (void)f;
+    stop_err = ERR_NO_RUN;
+    say(command_stop);
+    assert_int_equal(exit_code, EXIT_SUCCESS);
+    assert_string_equal(said, "the run has stopped: roost stop\n");
+}
+
+TEST_F(a_stop_of_a_run_that_has_ended_is_done, commands, .state = RUN_ENDED)
+{
+    (void)f;
+    stop_err = ERR_NO_RUN;
+    say(command_stop);
+    assert_int_equal(exit_code, EXIT_SUCCESS);
+    assert_string_equal(said, "the run has ended\n");
+}
+
+TEST_F(a_stop_of_a_run_that_has_failed_says_why_it_failed, commands, .state = RUN_FAILED,
+       .reason = "too many steps in a row were not finite")
+{
+    (void)f;
+    stop_err = ERR_NO_RUN;
+    say(command_stop);
+    assert_int_equal(failed, ERR_RUN_FAILED);
+    assert_string_equal(failure, "the run has failed: too many steps in a row were not finite");
+}
+
+TEST_F(a_stop_where_there_never_was_a_run_finds_none, commands, .state = RUN_NONE)
+{
+    (void)f;
+    stop_err = ERR_NO_RUN;
+    say(command_stop);
+    assert_int_equal(failed, ERR_NO_RUN);
+    assert_string_equal(failure, "no run is active");
+    assert_string_equal(said, "");
 }
 
 TEST_F(a_run_goes_on_without_a_lost_server_that_it_needed, commands, .state = RUN_TRAINING,
