@@ -26,8 +26,8 @@ struct run_places {
 
 /* *wanted borrows the request, and may not be moved. RUN_DIR, RUN_DIR/run-2, RUN_DIR/run-3, … are
  * the directories of runs that name none. Asks for the data set where the request has no samples.
- * ERR_EXISTS: no directory is left; ERR_INVALID: its path is too long; ERR_DATA_SET: this daemon has no copy either; others of
- * data_reader_ask() and the store's. */
+ * ERR_EXISTS: no directory is left; ERR_INVALID: its path is too long; ERR_DATA_SET: this daemon has
+ * no copy either; others of data_reader_ask() and the store's. */
 enum err run_request_init(struct run_request *wanted, const struct start_run_request *request,
                           const struct run_places *places, struct data_reader *reader,
                           uint64_t now_ns, struct reason *reason) MUST_USE;
