@@ -7,13 +7,7 @@
 
 static struct schedule_shape shape_of(const struct agent_traffic *traffic)
 {
-    const struct spec_mesh *mesh = &traffic->config->mesh;
-    return (struct schedule_shape){.schedule = mesh->schedule,
-                                   .places = mesh->stages,
-                                   .runs = mesh->runs,
-                                   .units = traffic->config->model->units_count,
-                                   .program = mesh->program,
-                                   .rows = mesh->rows};
+    return pipeline_cut_shape(&traffic->config->mesh, traffic->config->model->units_count);
 }
 
 enum err agent_units_init(struct agent_traffic *traffic)

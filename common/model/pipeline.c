@@ -18,20 +18,25 @@ uint32_t pipeline_microbatches(uint32_t slots, uint32_t of_slot)
     return microbatches < UINT32_MAX ? (uint32_t)microbatches : UINT32_MAX;
 }
 
+struct schedule_shape pipeline_cut_shape(const struct spec_mesh *mesh, uint32_t units)
+{
+    return (struct schedule_shape){.schedule = mesh->schedule,
+                                   .places = mesh->stages,
+                                   .runs = mesh->runs,
+                                   .units = units,
+                                   .memory = mesh->memory,
+                                   .program = mesh->program,
+                                   .rows = mesh->rows};
+}
+
 struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, uint32_t slots)
 {
     const struct spec_train *train = &spec->train;
-    uint32_t of_node = slots > 0 ? slots : 1;
-    return (struct schedule_shape){
-        .schedule = spec->mesh.schedule,
-        .places = spec->mesh.stages,
-        .runs = spec->mesh.runs,
-        .units = units,
-        .microbatches = pipeline_microbatches(of_node, train->slot_samples / train->microbatch),
-        .slots = of_node,
-        .memory = spec->mesh.memory,
-        .program = spec->mesh.program,
-        .rows = spec->mesh.rows};
+    struct schedule_shape shape = pipeline_cut_shape(&spec->mesh, units);
+    shape.slots = slots > 0 ? slots : 1;
+    shape.microbatches =
+        pipeline_microbatches(shape.slots, train->slot_samples / train->microbatch);
+    return shape;
 }
 
 static enum err judge_runs(const struct schedule_shape *shape, struct reason *reason)

@@ -45,7 +45,9 @@ uint32_t pipeline_place(const struct pipeline_runs *runs, uint32_t unit);
 
 /* Of so many slots; UINT32_MAX, which no program has: there are more than that. */
 uint32_t pipeline_microbatches(uint32_t slots, uint32_t of_slot);
-/* Of the spec's mesh, for nodes of so many slots; 0: of one. Borrows the spec. */
+/* Of the mesh: all that the runs of units follow from. Borrows the mesh. */
+struct schedule_shape pipeline_cut_shape(const struct spec_mesh *mesh, uint32_t units);
+/* And with the microbatches of nodes of so many slots; 0: of one. Borrows the spec. */
 struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, uint32_t slots);
 
 /* Whether there is such a program. ERR_INVALID: one sentence, with the nearest setting that works

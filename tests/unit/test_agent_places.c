@@ -191,6 +191,25 @@ TEST_F(a_tied_parameter_is_pulled_for_the_place_s_first_use, agent, .tied = true
     assert_int_equal(pushed, 1);
 }
 
+/* The embedding, a layer and the head, of 1,056, 872 and 1,044 weights: the even cut gives the first
+ * place two of them, the memory of 1,920 only one. */
+TEST_F(a_place_has_the_units_that_are_cut_by_memory, agent, .tied = true,
+       .mesh = {.stages = 2, .runs = 1, .schedule = SCHEDULE_1F1B, .memory = 8 * 1920})
+{
+    struct lease lease;
+    uint64_t sequence = start(f).sequence;
+    lease_make(&lease, f, 0, ATTEMPT);
+    lease.reply.ticket.chunks = (struct number_range){0, f->model.chunks_count};
+    answered(f, sequence, &lease);
+    placed(f);
+    for (uint32_t i = 0; i < count(f, AGENT_PULL); i++)
+        for (uint32_t c = 0; c < seen(f, AGENT_PULL, i)->pull.chunk_count; c++) {
+            uint32_t chunk = seen(f, AGENT_PULL, i)->pull.chunks[c];
+            const uint32_t parameter = f->model.chunks[chunk].parameter;
+            assert_int_equal(f->model.parameters[parameter].part_units[0], 0);
+        }
+}
+
 TEST_F(what_the_ticket_does_not_name_is_not_pushed, agent, TWO_STAGES)
 {
     struct lease lease;
