@@ -82,9 +82,9 @@ struct member {
     struct member_named {
         uint64_t attempt, member;   /* it reports: of a lease, who does not answer there */
         uint64_t first_ms, last_ms; /* when it said so */
-    } named;
-    uint32_t seat; /* in each of them (gangs.h); UINT32_MAX: it had none */
-    bool parked;   /* the acquire waits */
+    } named[WIRE_LEASES_MAX];       /* of each lease */
+    uint32_t seat;                  /* in each of them (gangs.h); UINT32_MAX: it had none */
+    bool parked;                    /* the acquire waits */
     uint64_t parked_until_ms;
     struct ring line; /* of those who are parked */
     uint64_t due_ms;  /* no later than when it lapses or has waited long enough */

@@ -693,13 +693,27 @@ static void judge_given_up(struct coordinator *coordinator, uint64_t now_ms,
         note_unreachable(coordinator, now_ms, member, other);
 }
 
-/* S7: whether the coordinator has heard the other one since the member began to name it. A silent one
- * is lost when it lapses. */
+/* The record of that lease, or the one that is longest unused. */
+static struct member_named *find_named(struct member *member, uint64_t attempt)
+{
+    struct member_named *found = &member->named[0];
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
+        struct member_named *named = &member->named[i];
+        if (named->attempt == attempt)
+            return named;
+        if (named->last_ms < found->last_ms)
+            found = named;
+    }
+    return found;
+}
+
+/* S7: whether the coordinator has heard the other one since the member began to name it in that lease:
+ * each lane names whom it waits for. A silent one is lost when it lapses. */
 static bool heard_since(const struct coordinator *coordinator, uint64_t now_ms,
                         struct member *member, const struct member_report *report,
                         const struct member *other)
 {
-    struct member_named *named = &member->named;
+    struct member_named *named = find_named(member, report->attempt);
     if (named->attempt != report->attempt || named->member != other->id ||
         now_ms - named->last_ms > coordinator->settings.lease_ms)
         *named = (struct member_named){report->attempt, other->id, now_ms, now_ms};

@@ -251,6 +251,15 @@ static bool was_heard(const struct coordinator *core, uint64_t now_ms, const str
            SILENT_HEARTBEATS_MAX * (uint64_t)core->settings.heartbeat_ms;
 }
 
+/* What is noted of that lease; NULL: nothing. */
+static const struct member_named *named_in(const struct member *member, uint64_t attempt)
+{
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
+        if (member->named[i].attempt == attempt)
+            return &member->named[i];
+    return NULL;
+}
+
 REAL(bool, places_report, struct coordinator *core, uint64_t now_ms, struct member *member,
      const struct member_report *report);
 
@@ -261,7 +270,6 @@ bool __wrap_places_report(struct coordinator *core, uint64_t now_ms, struct memb
 {
     const struct gang *gang = gangs_find(&core->run.gangs, report->attempt);
     const struct member *other = members_find(&core->members, report->unreachable);
-    const struct member_named *named = &member->named;
     uint32_t seat = member->seat;
     uint64_t seen_ms = other != NULL ? other->seen_ms : 0;
     bool waits = other != NULL && gang != NULL && gang->seats[seat].member == member->id &&
@@ -271,11 +279,11 @@ bool __wrap_places_report(struct coordinator *core, uint64_t now_ms, struct memb
         return taken;
     gang = gangs_find(&core->run.gangs, report->attempt);
     bool keeps = gang != NULL && gang->seats[seat].member == member->id;
-    if (named->attempt != report->attempt || named->member != other->id ||
-        keeps != (seen_ms <= named->first_ms))
+    const struct member_named *named = named_in(member, report->attempt);
+    if (named == NULL || named->member != other->id || keeps != (seen_ms <= named->first_ms))
         sim_violated(world.sim, 23,
-                     "who does not reach its neighbour, which was %sheard since, %s its place",
-                     seen_ms > named->first_ms ? "" : "not ", keeps ? "keeps" : "loses");
+                     "who does not reach its neighbour, heard %llu ms ago, %s its place",
+                     (unsigned long long)(now_ms - seen_ms), keeps ? "keeps" : "loses");
     return taken;
 }
 

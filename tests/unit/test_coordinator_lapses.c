@@ -217,6 +217,25 @@ TEST_F(s7_of_who_is_heard_the_reporters_place_is_empty, places, .c.steps = 4)
     assert_true(has_lease(f, 0, &attempt));
 }
 
+/* Each lane waits for the same one, and names it in its own lease. */
+TEST_F(s7_who_is_heard_is_found_although_several_leases_wait_for_it, places, .c.steps = 4,
+       .c.leases = 2)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    uint64_t attempts[WIRE_LEASES_MAX];
+    lease(f, 0, 1, first);
+    lease(f, 0, 1, second);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(coordinator_leases(f->c.coordinator, f->m[1], attempts), 2);
+        name(f, first, 1, 0);
+        f->c.now_ms += 10;
+        assert_int_equal(coordinator_heartbeat(f->c.coordinator, f->c.now_ms, f->m[0]), ERR_OK);
+        name(f, second, 1, 0);
+    }
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[1], attempts), 0);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[0], attempts), 2);
+}
+
 /* It answered meanwhile. */
 TEST_F(s7_what_was_reported_a_lease_ago_does_not_count, places, .c.steps = 4)
 {
