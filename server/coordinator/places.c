@@ -721,14 +721,6 @@ static bool heard_since(const struct coordinator *coordinator, uint64_t now_ms,
     return other->seen_ms > named->first_ms;
 }
 
-static bool waits_in(const struct member *member, uint64_t attempt)
-{
-    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
-        if (member->waits[i] == attempt)
-            return true;
-    return false;
-}
-
 bool places_report(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
                    const struct member_report *report)
 {
@@ -747,6 +739,18 @@ bool places_report(struct coordinator *coordinator, uint64_t now_ms, struct memb
     return true;
 }
 
+/* In that lease, or in an older one: a younger one's turn comes later, and it may have no lane (S9). */
+static bool waits_for_others(const struct run *run, const struct member *member,
+                             const struct gang *gang)
+{
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
+        const struct gang *other = gang_of(run, member, member->waits[i]);
+        if (other != NULL && !gangs_is_older(gang, other))
+            return true;
+    }
+    return false;
+}
+
 /* Who waits for nobody and has brought nothing; the others of the lease wait, or are done. */
 static uint32_t find_idle(const struct coordinator *coordinator, const struct gang *gang,
                           uint64_t ret_members[static WIRE_PLACES_MAX])
@@ -757,7 +761,7 @@ static uint32_t find_idle(const struct coordinator *coordinator, const struct ga
         const struct member *member = members_find(&coordinator->members, seat->member);
         if (member == NULL)
             continue;
-        if (seat->done || waits_in(member, gang->ticket.attempt))
+        if (seat->done || waits_for_others(&coordinator->run, member, gang))
             others++;
         else
             ret_members[idle_count++] = seat->member;

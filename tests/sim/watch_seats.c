@@ -298,11 +298,16 @@ struct over {
     bool some_wait;            /* or are done */
 };
 
-static bool says_it_waits(const struct member *member, uint64_t attempt)
+/* There, or in an older lease: its turn in this one comes later (S9). */
+static bool says_it_waits(const struct run *run, const struct member *member,
+                          const struct gang *gang)
 {
-    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++)
-        if (member->waits[i] == attempt)
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
+        const struct gang *other = gangs_find(&run->gangs, member->waits[i]);
+        if (other != NULL && other->seats[member->seat].member == member->id &&
+            !gangs_is_older(gang, other))
             return true;
+    }
     return false;
 }
 
@@ -312,7 +317,7 @@ static struct over over_of(const struct coordinator *core, const struct gang *ga
     for (uint32_t i = 0; i < core->run.gangs.seats; i++) {
         const struct gang_seat *seat = &gang->seats[i];
         const struct member *member = members_find(&core->members, seat->member);
-        bool waits = member != NULL && !seat->done && says_it_waits(member, over.attempt);
+        bool waits = member != NULL && !seat->done && says_it_waits(&core->run, member, gang);
         over.waits[i] = waits ? seat->member : 0;
         over.idle[i] = member != NULL && !seat->done && !waits ? seat->member : 0;
         over.some_wait |= waits || (member != NULL && seat->done);

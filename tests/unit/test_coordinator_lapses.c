@@ -57,6 +57,35 @@ TEST_F(s7_a_place_that_waits_for_nobody_and_brings_nothing_is_lost, places, .c.s
     assert_false(has_lease(f, 2, &attempt));
 }
 
+/* In the younger one its turn comes later, when nobody is to blame but the other. */
+TEST_F(s7_who_waits_in_an_older_lease_keeps_its_place_in_a_younger_one, places, .c.steps = 4,
+       .c.leases = 2)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    uint64_t attempts[WIRE_LEASES_MAX];
+    lease(f, 0, 1, old);
+    lease(f, 0, 1, young);
+    says_it_waits(f, 1, old[0].ticket.attempt);
+    pass(f, LAPSE_MS);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[0], attempts), 0);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[1], attempts), 2);
+}
+
+/* An older one does not wait for a younger one's neighbours. */
+TEST_F(s7_who_waits_in_a_younger_lease_loses_its_place_in_an_older_one, places, .c.steps = 4,
+       .c.leases = 2)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    uint64_t attempts[WIRE_LEASES_MAX];
+    lease(f, 0, 1, old);
+    lease(f, 0, 1, young);
+    done(f, 0, &old[0], ERR_OK);
+    says_it_waits(f, 1, young[0].ticket.attempt);
+    pass(f, LAPSE_MS);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[0], attempts), 1);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[1], attempts), 1);
+}
+
 /* Member 0 has lost its place so; 2 has brought what it did not. */
 static void bring_instead(struct places_fixture *f)
 {
