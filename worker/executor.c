@@ -332,6 +332,12 @@ const struct program *executor_program(const struct executor *e)
     return &e->trainings[0].program;
 }
 
+const struct program *executor_ticket_program(const struct executor *e)
+{
+    check(e->walk.program != NULL);
+    return &e->walk.program->program;
+}
+
 struct executor_memory executor_memory(const struct executor *e)
 {
     return e->memory;

@@ -124,8 +124,10 @@ const char *executor_failure(const struct executor *executor);
  */
 bool executor_refused_graphs(const struct executor *executor);
 
-/* Its rows: for tests, which count the acts of a kind. */
+/* Of the fewest slots that a ticket may have. */
 const struct program *executor_program(const struct executor *executor);
+/* Of the ticket that was begun last. */
+const struct program *executor_ticket_program(const struct executor *executor);
 struct executor_memory executor_memory(const struct executor *executor);
 
 #endif

@@ -107,6 +107,8 @@ struct units {
 
 /* Of the ticket that is computed (worker_meter.h): moments, and what was taken before it. */
 struct worker_meter {
+    bool counted;               /* the room below is */
+    struct turn_room room;      /* of the ticket's program */
     uint64_t row_ns;            /* when the newest row began */
     uint64_t first_ns, last_ns; /* the first act that computes begins, the newest one ends */
     uint64_t busy_ns;

@@ -20,14 +20,23 @@ void worker_meter_end(struct worker_lane *lane)
     log_warning(worker->config->logger, "the trace ends here", log_text("why", reason.text));
 }
 
+/* Nodes of other sizes have other programs. */
+static void count_room(struct worker_lane *lane)
+{
+    const struct worker_run *run = &lane->worker->run;
+    const struct program *program = executor_ticket_program(run->executors[lane->number]);
+    lane->meter.room = turn_room(&run->mesh, program, run->stage);
+    lane->meter.counted = true;
+}
+
 static void row_begins(void *context, const struct program_row *row)
 {
     struct worker_lane *lane = context;
-    struct worker_run *run = &lane->worker->run;
-    if (run->room.most == 0)
-        run->room = turn_room(&run->mesh, executor_program(run->executors[0]), run->stage);
-    turn_begin_row(&lane->worker->turn, lane->number, row, run->room);
-    lane->meter.row_ns = time_now_ns();
+    struct worker_meter *meter = &lane->meter;
+    if (!meter->counted)
+        count_room(lane);
+    turn_begin_row(&lane->worker->turn, lane->number, row, meter->room);
+    meter->row_ns = time_now_ns();
 }
 
 /* The act takes at least so long since it began. A cancelled ticket does not wait. */

@@ -421,7 +421,6 @@ enum err worker_run_place(struct worker_run *run, const struct place *place, boo
     free_executors(run); /* first: there is memory for one place's */
     run->stage = place->stage;
     run->rank = place->rank;
-    run->room = (struct turn_room){0};
     run->refused = (struct reason){0};
     enum err err = open_executors(run, place, &run->refused);
     if (err != ERR_OK)

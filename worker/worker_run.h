@@ -10,7 +10,6 @@
 #include "worker/program/simulate.h"
 #include "worker/replicated.h"
 #include "worker/samples.h"
-#include "worker/turn.h"
 #include "worker/whole.h"
 
 struct worker_run_options {
@@ -52,7 +51,6 @@ struct worker_run {
     struct lent_weights lent; /* of the first one's; {0}: it has all weights in its own memory */
     uint32_t stage, rank;     /* that they are of */
     struct reason refused;    /* why the newest ones could not be made */
-    struct turn_room room;    /* of their program; {0}: not counted yet */
     struct simulate_cost *act_costs; /* (units) nanoseconds that acts take at least; NULL: none */
     struct replicated replicated;    /* mesh.tensor: of the main thread */
     bool async;
