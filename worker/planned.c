@@ -7,6 +7,7 @@
 #include "common/program/values.h"
 #include "common/scoped.h"
 #include "common/settings/options.h"
+#include "common/tree.h"
 #include "worker/stream.h"
 
 enum { PROGRAM_FILE_BYTES_MAX = 1 << 26 };
@@ -91,9 +92,9 @@ static enum err generate(const struct planned_options *options, struct planned *
                          struct reason *reason)
 {
     const struct spec_train *train = &planned->spec.train;
-    uint32_t of_slot =
+    planned->of_slot =
         options->microbatches > 0 ? options->microbatches : train->slot_samples / train->microbatch;
-    const struct mesh_node node = {planned->slots, of_slot};
+    const struct mesh_node node = {planned->slots, planned->of_slot};
     const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, node);
     TRY(rows_judge(&shape, reason));
     TRY(rows_last_judge(&shape, train, reason));
@@ -205,9 +206,62 @@ const struct plan_bytes *planned_member(const struct planned *planned, uint32_t 
     return &planned->members[(size_t)place * planned->ranks + rank];
 }
 
-static enum err plan_members(struct planned *planned)
+/* A worker takes memory for the largest node that it may be given: where the coordinator chooses, of
+ * all slots, or of as many as there is a program for. */
+static uint32_t slots_max(const struct planned_options *options, const struct planned *planned)
+{
+    const struct spec_train *train = &planned->spec.train;
+    bool chosen = train->node_slots == 0 && options->node_slots == 0 && planned->of_slot > 0;
+    struct mesh_node node = {chosen ? train->slots : planned->slots, planned->of_slot};
+    struct reason too_many;
+    while (node.slots > planned->slots) {
+        const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, node);
+        if (rows_judge(&shape, &too_many) == ERR_OK)
+            break;
+        node.slots = UINT32_C(1) << tree_level(node.slots / 2 + node.slots % 2);
+    }
+    return node.slots;
+}
+
+/* What passes is the program's still. In one place a worker computes slot by slot, and keeps sums of
+ * gradients alone. */
+static enum err take_memory_of(const struct plan *plan, const struct program *program,
+                               const struct simulate_result *result, uint32_t place,
+                               struct plan_bytes *bytes)
+{
+    struct plan_bytes largest;
+    TRY(plan_place(plan, program, result, place, &largest));
+    bytes->gradients = largest.gradients;
+    if (program->places_count > 1) {
+        bytes->activations = largest.activations;
+        bytes->scratch = largest.scratch;
+        bytes->host = largest.host;
+    }
+    bytes->device = bytes->weights + bytes->gradients + bytes->activations + bytes->scratch;
+    return ERR_OK;
+}
+
+/* The largest node's program, where it is not the one that is planned. */
+static enum err plan_largest(const struct planned_options *options,
+                             const struct simulate_options *clock, const struct planned *planned,
+                             struct program *ret_program, struct simulate_result *ret_result,
+                             struct reason *reason)
+{
+    const struct mesh_node node = {slots_max(options, planned), planned->of_slot};
+    if (node.slots == planned->slots)
+        return ERR_OK;
+    TRY(mesh_training(&planned->mesh, &planned->model, node, ret_program, reason));
+    return simulate_program(ret_program, clock, ret_result);
+}
+
+static enum err plan_members(const struct planned_options *options,
+                             const struct simulate_options *clock, struct planned *planned,
+                             struct reason *reason)
 {
     const struct program *program = &planned->program;
+    scoped(program_release) struct program largest = {0};
+    scoped(simulate_release) struct simulate_result largest_result = {0};
+    TRY(plan_largest(options, clock, planned, &largest, &largest_result, reason));
     planned->members =
         calloc((size_t)program->places_count * planned->ranks, sizeof *planned->members);
     if (planned->members == NULL)
@@ -218,6 +272,8 @@ static enum err plan_members(struct planned *planned)
         for (uint32_t p = 0; p < program->places_count; p++) {
             struct plan_bytes *member = &planned->members[(size_t)p * planned->ranks + rank];
             TRY(plan_place(&plan, program, &planned->result, p, member));
+            if (largest.places_count > 0)
+                TRY(take_memory_of(&plan, &largest, &largest_result, p, member));
             multiply(member, planned_lanes(planned, p), spec_place_leases(&planned->spec));
         }
     }
@@ -246,7 +302,7 @@ static enum err walk(const struct planned_options *options, struct planned *plan
     planned->mesh.places = planned->program.places_count;
     if (spec_place_leases(&planned->spec) > 1 && planned->program.places_count > 1)
         TRY(simulate_stream(&clock, planned));
-    return plan_members(planned);
+    return plan_members(options, &clock, planned, reason);
 }
 
 static enum err share_model(struct planned *planned)

@@ -36,6 +36,7 @@ struct planned {
     struct plan_bytes *members; /* (places, ranks) of all their lanes */
     double step, step_ideal;    /* ticks of a step, in a stream of them; 0: there is no stream */
     uint32_t slots;             /* of the node */
+    uint32_t of_slot;           /* microbatches; 0: the program was read as it stands */
 };
 
 /* The result borrows the options, and is released also after an error; it begins as {0}. ERR_INVALID,
