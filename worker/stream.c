@@ -22,8 +22,11 @@ struct stream {
     struct stream_part *parts; /* (places, leases) */
     uint64_t *clocks;          /* (places): the device is free */
     struct turn_room *rooms;   /* (places) */
-    uint64_t *mail; /* (leases, ways, units, microbatches): 1 + when it is there; 0: not sent */
-    uint64_t *over; /* (leases) 1 + when; 0: not yet */
+    uint64_t *mail;   /* (leases, ways, units, microbatches): 1 + when it is there; 0: not sent */
+    uint64_t *over;   /* (leases) 1 + when; 0: not yet */
+    uint64_t *latest; /* (leases) of those before `first`: the latest up to that one */
+    uint32_t first;   /* all before this one are over */
+    uint32_t end;     /* none from this one on is granted yet */
 };
 
 static void stream_release(struct stream *s)
@@ -33,6 +36,7 @@ static void stream_release(struct stream *s)
     free(s->rooms);
     free(s->mail);
     free(s->over);
+    free(s->latest);
 }
 
 static struct stream_part *part_of(const struct stream *s, uint32_t place, uint32_t lease)
@@ -47,18 +51,33 @@ static uint64_t later(uint64_t a, uint64_t b)
 
 /* ---- leases ---- */
 
-/* S9: as many leases at a time as versions overlap. 0: not yet; else 1 + when. */
+/* A member shares so many. */
+static uint32_t shared(const struct stream *s)
+{
+    return s->options->delay + 1;
+}
+
+/* S9: as many leases at a time as versions overlap, and all of the steps before those are over. 0: not
+ * yet; else 1 + when. */
 static uint64_t granted(const struct stream *s, uint32_t lease)
 {
-    uint32_t shared = s->options->delay + 1, step = lease / s->options->nodes;
+    uint32_t step = lease / s->options->nodes, delay = s->options->delay;
+    uint32_t before = step > delay ? (step - delay) * s->options->nodes : 0;
     uint64_t when = 1;
-    for (uint32_t i = 0; i < lease; i++) {
-        bool needed = i + shared == lease || i / s->options->nodes + s->options->delay < step;
-        if (needed && s->over[i] == 0)
-            return 0;
-        when = needed ? later(when, s->over[i]) : when;
-    }
-    return when;
+    if (before > s->first || (lease >= shared(s) && s->over[lease - shared(s)] == 0))
+        return 0;
+    when = before > 0 ? later(when, s->latest[before - 1]) : when;
+    return lease >= shared(s) ? later(when, s->over[lease - shared(s)]) : when;
+}
+
+static void note_over(struct stream *s, uint32_t lease, uint64_t when)
+{
+    uint32_t end = lease + 1 + shared(s);
+    s->over[lease] = 1 + when;
+    s->end = end > s->end ? end : s->end;
+    s->end = s->end < s->leases ? s->end : s->leases;
+    for (; s->first < s->leases && s->over[s->first] > 0; s->first++)
+        s->latest[s->first] = later(s->over[s->first], s->first > 0 ? s->latest[s->first - 1] : 0);
 }
 
 static void begin_part(const struct stream *s, uint32_t place, uint32_t lease)
@@ -66,8 +85,10 @@ static void begin_part(const struct stream *s, uint32_t place, uint32_t lease)
     struct stream_part *part = part_of(s, place, lease);
     uint32_t lanes = s->options->lanes[place];
     const struct stream_part *before = lease >= lanes ? part_of(s, place, lease - lanes) : NULL;
+    if (part->begun || (before != NULL && !before->done))
+        return;
     uint64_t when = granted(s, lease);
-    if (part->begun || when == 0 || (before != NULL && !before->done))
+    if (when == 0)
         return;
     part->begun = true;
     part->ready = before != NULL ? later(when - 1, before->ready) : when - 1;
@@ -82,7 +103,7 @@ static void end_part(struct stream *s, uint32_t place, uint32_t lease)
             return;
         when = later(when, part_of(s, p, lease)->ready);
     }
-    s->over[lease] = 1 + when;
+    note_over(s, lease, when);
 }
 
 /* ---- rows ---- */
@@ -150,7 +171,7 @@ static bool is_early(const struct stream *s, uint32_t place, uint32_t lease)
 {
     uint32_t stored = 0;
     bool has_older = false;
-    for (uint32_t i = 0; i < s->leases; i++) {
+    for (uint32_t i = s->first; i < s->end; i++) {
         const struct stream_part *part = part_of(s, place, i);
         bool computes = part->begun && !part->done;
         stored += computes ? part->stored : 0;
@@ -170,7 +191,7 @@ struct turn_of {
 static bool next_at(const struct stream *s, uint32_t place, bool in_vain, struct turn_of *ret_turn)
 {
     bool found = false;
-    for (uint32_t lease = 0; lease < s->leases; lease++) {
+    for (uint32_t lease = s->first; lease < s->end; lease++) {
         if (!can_compute(s, place, lease) || (!in_vain && is_early(s, place, lease)))
             continue;
         uint64_t at = later(part_of(s, place, lease)->ready, s->clocks[place]);
@@ -197,7 +218,7 @@ static bool next_turn(const struct stream *s, bool in_vain, struct turn_of *ret_
 static void look(struct stream *s)
 {
     for (uint32_t place = 0; place < s->program->places_count; place++)
-        for (uint32_t lease = 0; lease < s->leases; lease++) {
+        for (uint32_t lease = s->first; lease < s->end; lease++) {
             begin_part(s, place, lease);
             const struct stream_part *part = part_of(s, place, lease);
             if (part->begun && !part->done)
@@ -224,12 +245,15 @@ enum err stream_simulate(const struct program *program, const struct stream_opti
     uint32_t places = program->places_count, leases = options->steps * options->nodes;
     scoped(stream_release) struct stream s = {
         .program = program, .options = options, .leases = leases};
+    s.end = shared(&s) < leases ? shared(&s) : leases;
     s.parts = calloc((size_t)places * leases, sizeof *s.parts);
     s.clocks = calloc(places, sizeof *s.clocks);
     s.rooms = calloc(places, sizeof *s.rooms);
     s.mail = calloc(leases * simulate_mail_count(program), sizeof *s.mail);
     s.over = calloc(leases, sizeof *s.over);
-    if (s.parts == NULL || s.clocks == NULL || s.rooms == NULL || s.mail == NULL || s.over == NULL)
+    s.latest = calloc(leases, sizeof *s.latest);
+    if (s.parts == NULL || s.clocks == NULL || s.rooms == NULL || s.mail == NULL ||
+        s.over == NULL || s.latest == NULL)
         return ERR_NOMEM;
     for (uint32_t place = 0; place < places; place++)
         s.rooms[place] = turn_room(options->mesh, program, place);

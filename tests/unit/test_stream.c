@@ -6,15 +6,15 @@
 
 enum { STEPS = 5 };
 
-/* Of five steps, in forwards of a place. */
-static double time_of(struct schedule_fixture *f, uint32_t delay)
+/* Of five steps of so many nodes, in forwards of a place. */
+static double time_of_nodes(struct schedule_fixture *f, uint32_t delay, uint32_t nodes)
 {
     uint32_t units = f->shape.units, lanes[SCHEDULE_UNITS_MAX];
     struct simulate_cost costs[SCHEDULE_UNITS_MAX];
     const struct program_sizes sizes[SCHEDULE_UNITS_MAX] = {{0}};
     const struct simulate_options simulate = {.costs = costs, .sizes = sizes};
     const struct mesh mesh = {.places = f->shape.places, .runs = 1, .schedule = f->shape.schedule};
-    const struct stream_options options = {&simulate, &mesh, lanes, delay, 1, STEPS};
+    const struct stream_options options = {&simulate, &mesh, lanes, delay, nodes, STEPS};
     uint64_t ends[STEPS];
     for (uint32_t unit = 0; unit < units; unit++)
         costs[unit] = (struct simulate_cost){TICKS, TICKS, TICKS};
@@ -24,6 +24,11 @@ static double time_of(struct schedule_fixture *f, uint32_t delay)
     for (uint32_t step = 1; step < STEPS; step++)
         assert_true(ends[step] > ends[step - 1]);
     return (double)ends[STEPS - 1] / TICKS;
+}
+
+static double time_of(struct schedule_fixture *f, uint32_t delay)
+{
+    return time_of_nodes(f, delay, 1);
 }
 
 TEST(with_a_flush_a_stream_takes_what_its_steps_take)
@@ -59,4 +64,15 @@ TEST(tickets_of_few_microbatches_fill_the_pipeline_together)
         assert_int_equal((uint32_t)time_of(&f, rows[i].delay), rows[i].time);
         schedule_tear_down(&f);
     }
+}
+
+/* Who looked at all leases in each turn would take hours for so many. */
+TEST(a_step_may_have_many_nodes)
+{
+    enum { NODES = 8192 };
+    struct schedule_fixture f = {.shape = {SCHEDULE_1F1B, 4, 1, 4, 1, 1}};
+    schedule_set_up(&f);
+    assert_true(time_of_nodes(&f, 0, NODES) == STEPS * NODES * 12);
+    assert_true(time_of_nodes(&f, 3, NODES) == STEPS * NODES * 3 + 9);
+    schedule_tear_down(&f);
 }
