@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ROWS_OF_CELL = 8 }; /* of a unit with a microbatch, at most */
 
@@ -123,17 +124,52 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
     return ERR_OK;
 }
 
+/* A cell of the rows begins with its stage, a place ends with a semicolon (common/program/rows.h). */
+static uint32_t behind_in_rows(const char *rows, uint32_t place)
+{
+    uint32_t last = 0, first = UINT32_MAX, line = 0;
+    for (const char *cell = rows; *cell != 0; cell += *cell != 0) {
+        uint32_t stage = (uint32_t)strtoul(cell, NULL, 10);
+        last = stage > last ? stage : last;
+        first = line == place && stage < first ? stage : first;
+        cell += strcspn(cell, ",;");
+        line += *cell == ';' ? 1 : 0;
+    }
+    return first < last ? last - first : 0;
+}
+
+uint32_t pipeline_behind(const struct schedule_shape *shape, uint32_t place)
+{
+    uint32_t first = place;
+    if (shape->rows != NULL && shape->rows[0] != 0)
+        return behind_in_rows(shape->rows, place);
+    if (shape->schedule == SCHEDULE_CHIMERA && shape->places - 1 - place < place)
+        first = shape->places - 1 - place; /* where the other direction has it earlier */
+    return shape->places * shape->runs - 1 - first;
+}
+
+/* Behind the first one. */
+static uint32_t most_behind(const struct schedule_shape *shape)
+{
+    uint32_t most = 0;
+    for (uint32_t place = 0; place < shape->places; place++) {
+        uint32_t behind = pipeline_behind(shape, place);
+        most = behind > most ? behind : most;
+    }
+    return most;
+}
+
 bool pipeline_waits(const struct schedule_shape *shape, const struct spec *spec,
                     struct reason *ret_sentence)
 {
     const uint32_t most = SPEC_PLACE_LEASES_MAX - 1, delay = spec_place_leases(spec) - 1;
-    uint32_t behind = shape->places * shape->runs - 1, microbatches = shape->microbatches;
+    uint32_t behind = most_behind(shape), microbatches = shape->microbatches;
     uint32_t enough = quotient_up(behind, microbatches);
     if (delay == 0 || delay >= enough)
         return false;
     char need[128];
     snprintf(need, sizeof need, "%u stages%s with %u microbatch%s a ticket", shape->places,
-             shape->runs > 1 ? " of several runs" : "", microbatches,
+             behind >= shape->places ? " of several runs" : "", microbatches,
              microbatches == 1 ? "" : "es");
     if (enough <= most)
         snprintf(ret_sentence->text, sizeof ret_sentence->text,

@@ -54,6 +54,10 @@ struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, ui
  * where there is one. */
 enum err schedule_judge(const struct schedule_shape *shape, struct reason *reason) MUST_USE;
 
+/* How many runs of units are behind a place's first: so many microbatches begin there, without a
+ * wait, between one's forward and its backward. Needs the shape's schedule, places, runs and rows. */
+uint32_t pipeline_behind(const struct schedule_shape *shape, uint32_t place);
+
 /* Whether places wait between leases although the run has a delay: d leases behind the first one are
  * to have as many microbatches as runs of units are behind the first, d · M >= P − 1, and a member
  * shares SPEC_PLACE_LEASES_MAX of them at most. Then *ret_sentence says what would do. */

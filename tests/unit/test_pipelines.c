@@ -385,6 +385,11 @@ TEST(which_delays_leave_gaps_and_what_would_do)
          "9 stages with 1 microbatch a ticket wait between steps, since a worker shares at most 8 "
          "tickets, whatever the delay: 2 microbatches a ticket and a delay of 7 would do"},
         {{SCHEDULE_1F1B, 9, 1, 9, 2, 1}, 32, NULL},
+        {{SCHEDULE_1F1B, 2, 1, 4, 2, 1, 0, "my.csv", "0F0,0B0,2F0,2B0;1F0,1B0,3F0,3B0"},
+         1,
+         "2 stages of several runs with 2 microbatches a ticket wait between steps: a delay of 2 "
+         "would do"},
+        {{SCHEDULE_1F1B, 2, 1, 4, 2, 1, 0, "my.csv", "0F0,0B0;1F0,1B0"}, 1, NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct spec spec = {.consistency = {.kind = SPEC_DELAY, .delay = rows[i].delay}};

@@ -136,6 +136,20 @@ TEST(a_place_has_a_lane_for_each_lease_between_forward_and_backward)
     }
 }
 
+/* Twelve stages, of which a place has any two or more. */
+TEST(places_of_a_written_program_have_lanes_by_the_runs_behind_their_first)
+{
+    const struct mesh mesh = {.schedule = SCHEDULE_1F1B,
+                              .places = 3,
+                              .runs = 1,
+                              .rows = "1F0,3F0,3B0,1B0;2F0,10F0,10B0,2B0;0F0,11F0,11B0,0B0"};
+    const uint32_t behind[] = {10, 9, 11}, lanes[] = {5, 4, 5};
+    for (uint32_t place = 0; place < 3; place++) {
+        assert_int_equal(mesh_behind(&mesh, place), behind[place]);
+        assert_int_equal(mesh_lanes(&mesh, place, 3, 8), lanes[place]);
+    }
+}
+
 /* Each half of a chimera's node is pulled, and pushed, where it is computed. */
 TEST(a_chimera_place_has_a_run_of_each_half)
 {

@@ -97,10 +97,9 @@ enum err mesh_validation(const struct mesh *mesh, const struct model *model, str
 
 uint32_t mesh_behind(const struct mesh *mesh, uint32_t place)
 {
-    uint32_t first = place;
-    if (mesh->schedule == SCHEDULE_CHIMERA && mesh->places - 1 - place < place)
-        first = mesh->places - 1 - place; /* where the other direction has it earlier */
-    return mesh->places * mesh->runs - 1 - first;
+    const struct schedule_shape shape = {
+        .schedule = mesh->schedule, .places = mesh->places, .runs = mesh->runs, .rows = mesh->rows};
+    return pipeline_behind(&shape, place);
 }
 
 uint32_t mesh_lanes(const struct mesh *mesh, uint32_t place, uint32_t microbatches, uint32_t leases)
