@@ -335,7 +335,8 @@ static float sum_held(const struct numbers *n, uint32_t rank, size_t row)
 }
 
 /* A member tells the sum of its pieces for each row. A sum is never negative, so its sign is free: it
- * says that the row's target is among this member's classes, and was predicted. */
+ * says that the row's target is among this member's classes, and was predicted. The others cannot see
+ * then which NaN a sum is: all count as one, its own too. */
 static void totals(void *context, float *by_piece, int32_t *correct, int64_t rows)
 {
     struct exchange *x = context;
@@ -348,9 +349,10 @@ static void totals(void *context, float *by_piece, int32_t *correct, int64_t row
         n.told[rank * n.rows + row] = copysignf(sum_held(&n, rank, row), right[row] ? -1 : 1);
     gather_host(x, n.told, n.rows, sizeof *n.told);
     for (uint32_t r = 0; r < ranks; r++)
-        for (size_t row = 0; r != rank && row < n.rows; row++) {
+        for (size_t row = 0; row < n.rows; row++) {
             float told = n.told[r * n.rows + row];
-            set_pieces(&n, r, row, fabsf(told), 0);
+            if (r != rank || isnan(told))
+                set_pieces(&n, r, row, isnan(told) ? NAN : fabsf(told), 0);
             right[row] |= signbit(told) != 0;
         }
     go_in(x, by_piece, n.by_piece, n.all_bytes);

@@ -9,6 +9,7 @@
 #include "worker/program/mesh.h"
 #include "worker/replicated.h"
 
+#include <math.h>
 #include <stdatomic.h>
 
 enum { RANKS_MAX = 4, STAGES_MAX = 4, UNITS_MAX = 4, PARTS_MAX = 8192 };
@@ -554,6 +555,21 @@ TEST_F(members_say_the_same_digest_of_what_all_have, executor, .settings = cut_g
     forget_parts(&group);
     group_run(&group, fixture_ticket(0, 0, 0));
     assert_true(replicated_of(&replicated, group.members[0].executor) !=
+                replicated_of(&replicated, group.members[1].executor));
+    group_close(&group);
+}
+
+/* Infinite logits of one member's classes: their sum is a NaN, whose sign the others do not see. */
+TEST_F(members_say_the_same_digest_of_a_loss_that_is_no_number, executor, .settings = cut_gpt(4))
+{
+    static struct group group;
+    scoped(replicated_release) struct replicated replicated = {0};
+    assert_int_equal(replicated_init(&replicated, &f->model), ERR_OK);
+    executor_weights(f->executor, 0)[0] = INFINITY;
+    group_open(&group, f, 2);
+    group_run(&group, fixture_ticket(0, 0, 0));
+    assert_true(isnan(executor_gradient(group.members[0].executor, f->model.loss_parameter, 0)[0]));
+    assert_true(replicated_of(&replicated, group.members[0].executor) ==
                 replicated_of(&replicated, group.members[1].executor));
     group_close(&group);
 }
