@@ -154,6 +154,7 @@ static void send_transfer(struct shard_thread *thread, const struct shard_effect
         return;
     log_not_sent(thread, &(struct transfer_sent){.header = effect->transfer.header, .err = err});
     shard_transferred(thread->shard, &effect->transfer.header, err);
+    thread->more = true; /* it leaves again, though the shard had no more work when it let it go */
     thread->retry_ns = time_after_ms(time_now_ns(), RETRY_MS);
 }
 
