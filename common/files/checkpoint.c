@@ -255,6 +255,12 @@ static bool is_recorded(const char *folder)
            file_stat(path.text, &info, NULL) == ERR_OK && info.kind == FILE_REGULAR;
 }
 
+bool checkpoint_is_recorded(const char *checkpoint_dir, struct checkpoint_name name)
+{
+    struct checkpoint_path folder;
+    return checkpoint_folder(checkpoint_dir, name, &folder) == ERR_OK && is_recorded(folder.text);
+}
+
 /* One cut's folder. */
 struct found {
     struct checkpoint_name name;

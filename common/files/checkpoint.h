@@ -162,6 +162,7 @@ struct checkpoint_names {
 void checkpoint_names_release(struct checkpoint_names *names); /* {0} is fine */
 enum err checkpoint_list(const char *checkpoint_dir, struct checkpoint_names *ret_names,
                          struct reason *reason) MUST_USE;
+bool checkpoint_is_recorded(const char *checkpoint_dir, struct checkpoint_name name);
 /* The newest recorded cut that is not set aside. ERR_NOT_FOUND: there is none. */
 enum err checkpoint_newest(const char *checkpoint_dir, struct checkpoint_name *ret_name,
                            struct reason *reason) MUST_USE;

@@ -492,7 +492,7 @@ uint64_t control_next_ns(const struct control *control)
     if (whole_cut_reads(&control->whole))
         return 0; /* it goes on at once, behind what has come meanwhile */
     uint64_t due_ns = due_ms < UINT64_MAX / NS_PER_MS ? due_ms * NS_PER_MS : TIME_NEVER;
-    if (control->search.cuts != NULL && control->search.again_ns < due_ns)
+    if (control->search.reads && control->search.again_ns < due_ns)
         due_ns = control->search.again_ns; /* 0: the same */
     due_ns = control->heartbeat_ns < due_ns ? control->heartbeat_ns : due_ns;
     due_ns = control->continue_ns < due_ns ? control->continue_ns : due_ns;
@@ -568,8 +568,7 @@ void control_tick(struct control *control, uint64_t now_ns)
 {
     struct reason reason = {0};
     close_servers(control, now_ns);
-    if (control->search.cuts != NULL && control->search.again_ns <= now_ns &&
-        control->failed == ERR_OK) {
+    if (control->search.reads && control->search.again_ns <= now_ns && control->failed == ERR_OK) {
         control_effects_search(control, now_ns);
         control_effects_carry_out(control, now_ns);
     }

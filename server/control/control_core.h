@@ -16,14 +16,14 @@
 /* The search for the newest cut that is whole. It goes on between other events, because a large cut
  * takes minutes to read, and members' heartbeats do not wait. */
 struct control_search {
-    struct cut_record *cuts; /* NULL: nothing is read */
-    uint32_t count, at;      /* of these the one that is read */
+    bool reads;
+    struct cut_record cut; /* the one that is read, or was found; generation 0: there is no more */
+    bool passed;           /* the store has newer ones */
     struct whole_cut_reader reader;
     uint64_t again_ns;    /* it is read at this moment: it could not be before; 0: at once */
     uint64_t version_max; /* newer ones do not count */
     uint64_t run;
     char unready[COORDINATOR_TEXT_BYTES];
-    struct cut_record found;
     bool late; /* the disk was full; the store forgets the cuts that are newer when it is not */
 };
 

@@ -128,8 +128,7 @@ static enum err carry_out_rewind(struct control *control, uint64_t now_ns, uint6
 static void end_reading(struct control_search *search)
 {
     whole_cut_reader_release(&search->reader);
-    free(search->cuts);
-    search->cuts = NULL;
+    search->reads = false;
 }
 
 void control_effects_end_search(struct control *control)
@@ -143,34 +142,43 @@ static enum err begin_search(struct control *control, const struct effect *effec
 {
     struct control_search *search = &control->search;
     uint64_t run = control->run->stored.run;
-    if ((search->cuts != NULL || search->late) && search->run == run)
+    uint32_t count; /* none leaves generation 0 */
+    if ((search->reads || search->late) && search->run == run)
         return ERR_OK; /* another server reports the same */
     control_effects_end_search(control);
-    search->cuts = calloc(CONTROL_CUTS_MAX, sizeof *search->cuts);
-    if (search->cuts == NULL)
-        return reason_set(reason, ERR_NOMEM, "no memory to look for a whole checkpoint");
+    search->reads = true;
     search->run = run;
     search->version_max = effect->find.version_max;
     memcpy(search->unready, effect->find.unready, sizeof search->unready);
-    return store_get_cuts(control->config.store, run, search->cuts, CONTROL_CUTS_MAX,
-                          &search->count, reason);
+    return store_get_cuts(control->config.store, run, &search->cut, 1, &count, reason);
+}
+
+static enum err pass_over(struct control *control, struct reason *reason)
+{
+    struct control_search *search = &control->search;
+    search->passed = true;
+    enum err err =
+        store_older_cut(control->config.store, search->run, search->cut.name, &search->cut, reason);
+    if (err == ERR_NOT_FOUND)
+        search->cut = (struct cut_record){0};
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
 }
 
 /* The search passes over what is damaged. Else it stays there and reads it again: the store is to
  * forget no cut that may be whole. */
-static void not_read(struct control *control, uint64_t now_ns, enum err err,
-                     const struct reason *reason)
+static enum err not_read(struct control *control, uint64_t now_ns, enum err err,
+                         struct reason *reason)
 {
     struct control_search *search = &control->search;
-    const struct cut_name name = search->cuts[search->at].name;
+    const struct cut_name name = search->cut.name;
     bool damaged = whole_cut_is_damage(err);
     if (damaged || search->again_ns == 0)
         log_warning(control->config.logger, "checkpoint cannot be read",
                     log_uint("generation", name.generation), log_uint("version", name.version),
                     log_text("err", err_name(err)), log_text("reason", reason->text),
                     log_text("next", damaged ? "an older one" : "again"));
-    search->at += damaged;
     search->again_ns = damaged ? 0 : time_after_ms(now_ns, READ_AGAIN_MS);
+    return damaged ? pass_over(control, reason) : ERR_OK;
 }
 
 /* The store forgets the cuts that are newer, and the run goes back. What failed is late: on a full
@@ -179,17 +187,16 @@ static enum err take_found(struct control *control, uint64_t now_ns, struct reas
 {
     struct control_search *search = &control->search;
     enum err err = store_forget_cuts(control->config.store, control->term, search->run,
-                                     search->found.name, reason);
+                                     search->cut.name, reason);
     bool late = search->late;
     search->late = err != ERR_OK;
     if (err == ERR_NO_SPACE && !late)
         log_warning(control->config.logger, "damaged checkpoints not forgotten",
-                    log_uint("version", search->found.name.version), log_text("err", err_name(err)),
+                    log_uint("version", search->cut.name.version), log_text("err", err_name(err)),
                     log_text("reason", reason->text), log_text("next", "again"));
     if (search->late)
         return err == ERR_NO_SPACE ? ERR_OK : err;
-    coordinator_cut_found(control->coordinator, control_ms(now_ns), &search->found,
-                          search->unready);
+    coordinator_cut_found(control->coordinator, control_ms(now_ns), &search->cut, search->unready);
     control_effects_end_search(control);
     return ERR_OK;
 }
@@ -199,12 +206,11 @@ static enum err finish_search(struct control *control, uint64_t now_ns, bool who
                               struct reason *reason)
 {
     struct control_search *search = &control->search;
-    if (whole && search->at > 0) {
-        search->found = search->cuts[search->at];
+    if (whole && search->passed) {
         end_reading(search);
         return take_found(control, now_ns, reason);
     }
-    coordinator_cut_found(control->coordinator, control_ms(now_ns), whole ? search->cuts : NULL,
+    coordinator_cut_found(control->coordinator, control_ms(now_ns), whole ? &search->cut : NULL,
                           search->unready);
     control_effects_end_search(control);
     return ERR_OK;
@@ -217,31 +223,38 @@ static bool is_wanted(const struct control *control)
            coordinator_wants_cut(control->coordinator);
 }
 
-void control_effects_search(struct control *control, uint64_t now_ns)
+/* A part of the cut that is next. *ret_over: it is whole, or there is none. */
+static enum err read_next(struct control *control, uint64_t now_ns, bool *ret_whole, bool *ret_over,
+                          struct reason *reason)
 {
     struct control_search *search = &control->search;
+    const struct cut_name *cut = &search->cut.name;
+    while (cut->generation > 0 && cut->version > search->version_max)
+        TRY(pass_over(control, reason));
+    *ret_over = cut->generation == 0;
+    if (*ret_over)
+        return ERR_OK;
+    const struct checkpoint_name name = {cut->generation, cut->version};
+    enum err err =
+        whole_cut_read(&search->reader, control->run->checkpoint_dir, name, ret_whole, reason);
+    if (err != ERR_OK)
+        return not_read(control, now_ns, err, reason);
+    search->again_ns = 0;
+    *ret_over = *ret_whole;
+    return ERR_OK;
+}
+
+void control_effects_search(struct control *control, uint64_t now_ns)
+{
     struct reason reason = {0};
-    bool whole = false;
+    bool whole = false, over = false;
     if (!is_wanted(control)) {
         control_effects_end_search(control);
         return;
     }
-    while (search->at < search->count &&
-           search->cuts[search->at].name.version > search->version_max)
-        search->at++;
-    if (search->at < search->count) {
-        const struct cut_name cut = search->cuts[search->at].name;
-        const struct checkpoint_name name = {cut.generation, cut.version};
-        enum err err =
-            whole_cut_read(&search->reader, control->run->checkpoint_dir, name, &whole, &reason);
-        if (err != ERR_OK)
-            not_read(control, now_ns, err, &reason);
-        else
-            search->again_ns = 0;
-        if (!whole)
-            return;
-    }
-    enum err err = finish_search(control, now_ns, whole, &reason);
+    enum err err = read_next(control, now_ns, &whole, &over, &reason);
+    if (err == ERR_OK && over)
+        err = finish_search(control, now_ns, whole, &reason);
     if (err != ERR_OK)
         control_effects_fail(control, err, &reason);
 }

@@ -159,6 +159,7 @@ void control_run_free(struct control_run *run)
 void control_plan_release(struct control_plan *plan)
 {
     control_run_free(plan->run);
+    control_cuts_release(&plan->older);
     buf_release(&plan->notes);
     *plan = (struct control_plan){0};
 }
@@ -169,23 +170,136 @@ static bool is_zero(const uint8_t digest[static WIRE_DIGEST_BYTES])
     return memcmp(digest, zeros, sizeof zeros) == 0;
 }
 
-static enum err take_chosen(struct store *store, uint64_t run, struct checkpoint_name name,
-                            struct coordinator_past *past, struct reason *reason)
+static void fill_cut(const struct checkpoint_record *about, struct cut_record *ret_cut)
 {
+    *ret_cut = (struct cut_record){
+        .name = {about->name.generation, about->name.version},
+        .counters = {.samples = about->counters.samples,
+                     .applied = about->counters.applied,
+                     .skips_in_row = about->counters.skips_in_row},
+        .server_count = about->server_count,
+    };
+    for (uint32_t i = 0; i < about->server_count; i++) /* whose names nobody knows any more */
+        memcpy(ret_cut->servers[i].digest, about->manifests[i].bytes, WIRE_DIGEST_BYTES);
+}
+
+static enum err read_cut(const char *checkpoint_dir, struct checkpoint_name name,
+                         struct cut_record *ret_cut, struct reason *reason)
+{
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    TRY(checkpoint_open(checkpoint_dir, name, &checkpoint, reason));
+    fill_cut(checkpoint_about(checkpoint), ret_cut);
+    return ERR_OK;
+}
+
+void control_cuts_release(struct control_cuts *cuts)
+{
+    free(cuts->list);
+    *cuts = (struct control_cuts){0};
+}
+
+/* Names of a directory, the newest first. */
+struct cut_names {
+    const char *checkpoint_dir;
+    const struct checkpoint_name *list;
+    size_t count;
+};
+
+/* Passes over damaged ones, and over such as a rewind has left behind: before each cut comes one with
+ * fewer steps. `version_max`: they have at most so many. */
+static enum err read_cuts(const struct cut_names *names, uint64_t version_max,
+                          struct control_cuts *ret_cuts, struct reason *reason)
+{
+    scoped(control_cuts_release) struct control_cuts cuts = {
+        .list = calloc(names->count + 1, sizeof *cuts.list)};
+    if (cuts.list == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to read checkpoints");
+    for (size_t i = 0; i < names->count; i++) {
+        if (names->list[i].version > version_max)
+            continue;
+        enum err err =
+            read_cut(names->checkpoint_dir, names->list[i], &cuts.list[cuts.count], reason);
+        if (whole_cut_is_damage(err))
+            continue;
+        TRY(err);
+        version_max = names->list[i].version > 0 ? names->list[i].version - 1 : 0;
+        cuts.count++;
+    }
+    *ret_cuts = cuts;
+    cuts = (struct control_cuts){0};
+    return ERR_OK;
+}
+
+static enum err lacks_chosen(struct store *store, uint64_t run, const char *checkpoint_dir,
+                             struct checkpoint_name chosen, struct control_cuts *ret_cuts,
+                             struct reason *reason)
+{
+    const struct cut_name name = {chosen.generation, chosen.version};
+    struct reason why = {0};
+    scoped(free_scoped) struct cut_record *cut = calloc(1, sizeof *cut);
+    if (cut == NULL)
+        return reason_set(reason, ERR_NOMEM, "no memory to read a checkpoint");
+    enum err err = store_get_cut(store, run, name, cut, reason);
+    if (err != ERR_NOT_FOUND)
+        return err;
+    err = read_cut(checkpoint_dir, chosen, cut, &why);
+    if (err != ERR_OK)
+        return reason_set(reason, err,
+                          "checkpoint g%llu-v%llu, which was restored, cannot be read: choose "
+                          "another: %s",
+                          (unsigned long long)name.generation, (unsigned long long)name.version,
+                          why.text);
+    *ret_cuts = (struct control_cuts){cut, 1};
+    cut = NULL;
+    return ERR_OK;
+}
+
+/* Whether one of the run's cuts that the store knows is on the disk, or it knows none. */
+static enum err has_known(struct store *store, uint64_t run, const char *checkpoint_dir,
+                          bool *ret_has, struct reason *reason)
+{
+    struct cut_record cut;
     uint32_t count = 0;
-    scoped(free_scoped) struct cut_record *cuts = calloc(CONTROL_CUTS_MAX, sizeof *cuts);
-    if (cuts == NULL)
-        return reason_set(reason, ERR_NOMEM, "no memory to look for a checkpoint");
-    TRY(store_get_cuts(store, run, cuts, CONTROL_CUTS_MAX, &count, reason));
-    for (uint32_t i = 0; i < count; i++)
-        if (cuts[i].name.generation == name.generation && cuts[i].name.version == name.version) {
-            past->cut = cuts[i];
-            return ERR_OK;
-        }
-    return reason_set(reason, ERR_NOT_FOUND,
-                      "the coordinator's store does not have checkpoint g%llu-v%llu, which was "
-                      "restored: choose another",
-                      (unsigned long long)name.generation, (unsigned long long)name.version);
+    enum err err = store_get_cuts(store, run, &cut, 1, &count, reason);
+    *ret_has = count == 0;
+    while (err == ERR_OK && !*ret_has) {
+        *ret_has = checkpoint_is_recorded(
+            checkpoint_dir, (struct checkpoint_name){cut.name.generation, cut.name.version});
+        if (!*ret_has)
+            err = store_older_cut(store, run, cut.name, &cut, reason);
+    }
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
+}
+
+/* A folder that is not there, or is empty, may be a share that is not mounted yet. */
+static enum err lacks_all(struct store *store, uint64_t run, const char *checkpoint_dir,
+                          struct control_cuts *ret_cuts, struct reason *reason)
+{
+    scoped(checkpoint_names_release) struct checkpoint_names found = {0};
+    bool has;
+    TRY(has_known(store, run, checkpoint_dir, &has, reason));
+    if (has)
+        return ERR_OK;
+    enum err err = checkpoint_list(checkpoint_dir, &found, reason);
+    if (err != ERR_OK)
+        return err == ERR_NOT_FOUND ? ERR_OK : err;
+    const struct cut_names names = {checkpoint_dir, found.names, found.count};
+    return read_cuts(&names, UINT64_MAX, ret_cuts, reason);
+}
+
+enum err control_run_lacks(struct store *store, const struct store_run *stored,
+                           struct control_cuts *ret_cuts, struct reason *reason)
+{
+    struct checkpoint_name name;
+    scoped(buf_release) struct buf path = {0};
+    TRY(buf_printf(&path, "%s/checkpoints", stored->directory));
+    const char *dir = (const char *)path.data;
+    *ret_cuts = (struct control_cuts){0};
+    enum err err = checkpoint_chosen(dir, &name, reason);
+    if (err == ERR_NOT_FOUND)
+        return lacks_all(store, stored->run, dir, ret_cuts, reason);
+    TRY(err);
+    return lacks_chosen(store, stored->run, dir, name, ret_cuts, reason);
 }
 
 enum err control_run_past(struct store *store, const struct store_run *stored,
@@ -194,15 +308,22 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
 {
     struct checkpoint_name name;
     scoped(buf_release) struct buf path = {0};
+    scoped(control_cuts_release) struct control_cuts lacks = {0};
     TRY(buf_printf(&path, "%s/checkpoints", stored->directory));
     TRY(store_get_past(store, stored->run, ret_past, reason));
+    TRY(control_run_lacks(store, stored, &lacks, reason));
     enum err err = checkpoint_chosen((const char *)path.data, &name, reason);
     *ret_chosen = err == ERR_OK;
-    if (err == ERR_OK)
-        err = take_chosen(store, stored->run, name, ret_past, reason);
-    else if (err == ERR_NOT_FOUND)
-        err = ERR_OK;
-    return err;
+    if (err != ERR_OK && err != ERR_NOT_FOUND)
+        return err;
+    if (lacks.count > 0)
+        ret_past->cut = lacks.list[0];
+    else if (*ret_chosen)
+        TRY(store_get_cut(store, stored->run, (struct cut_name){name.generation, name.version},
+                          &ret_past->cut, reason));
+    if (ret_past->generation < ret_past->cut.name.generation)
+        ret_past->generation = ret_past->cut.name.generation;
+    return ERR_OK;
 }
 
 enum err control_run_told(struct store *store, const struct store_run *stored,
@@ -225,10 +346,21 @@ enum err control_run_told(struct store *store, const struct store_run *stored,
     return ERR_OK;
 }
 
-/* The newest whole cut of the directory as facts, for a run that this store does not know. */
-static enum err adopt(const struct control_wish *wish, struct store_run *stored,
-                      struct coordinator_past *past, struct reason *reason)
+/* The cuts of the directory that are older than the one that was found. */
+static enum err read_older(const struct whole_cut *whole, struct control_cuts *ret_cuts,
+                           struct reason *reason)
 {
+    const struct checkpoint_name *found = &whole->names.names[whole->at];
+    const struct cut_names names = {whole->dir, found + 1, whole->names.count - whole->at - 1};
+    return found->version > 0 ? read_cuts(&names, found->version - 1, ret_cuts, reason) : ERR_OK;
+}
+
+/* The newest whole cut of the directory as facts, for a run that this store does not know. The older
+ * ones come with it: servers remove those that no store has. */
+static enum err adopt(const struct control_wish *wish, struct store_run *stored,
+                      struct control_plan *plan, struct reason *reason)
+{
+    struct coordinator_past *past = &plan->past;
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
     scoped(buf_release) struct buf path = {0};
     struct checkpoint_name name;
@@ -246,13 +378,8 @@ static enum err adopt(const struct control_wish *wish, struct store_run *stored,
     memcpy(past->fingerprint, about->fingerprint.bytes, WIRE_DIGEST_BYTES);
     past->has_fingerprint = !is_zero(past->fingerprint);
     past->generation = about->name.generation;
-    past->cut.name = (struct cut_name){about->name.generation, about->name.version};
-    past->cut.counters = (struct seal_counters){.samples = about->counters.samples,
-                                                .applied = about->counters.applied,
-                                                .skips_in_row = about->counters.skips_in_row};
-    past->cut.server_count = about->server_count;
-    for (uint32_t i = 0; i < about->server_count; i++) /* whose names nobody knows any more */
-        memcpy(past->cut.servers[i].digest, about->manifests[i].bytes, WIRE_DIGEST_BYTES);
+    fill_cut(about, &past->cut);
+    TRY(read_older(wish->whole, &plan->older, reason));
     return stored->spec != NULL && stored->restore != NULL ? ERR_OK : ERR_NOMEM;
 }
 
@@ -270,7 +397,7 @@ static enum err find_run(struct store *store, const struct control_wish *wish,
     if (err != ERR_NOT_FOUND)
         return err;
     plan->is_new = plan->has_past = true;
-    return adopt(wish, ret_stored, &plan->past, reason);
+    return adopt(wish, ret_stored, plan, reason);
 }
 
 /* The differences from the stored spec, and whether they change the digest. */

@@ -10,8 +10,6 @@
 #include "server/control/whole_cut.h"
 #include "server/disk/store.h"
 
-enum { CONTROL_CUTS_MAX = 16 /* so many cuts of the store a run may go back by */ };
-
 struct control_run {
     struct store_run stored;
     struct spec spec;
@@ -33,8 +31,20 @@ void control_run_free(struct control_run *run); /* NULL is fine */
 /* The number of held-out samples of a validation: all, or as many as the spec allows. */
 uint64_t control_run_held_out(const struct control_run *run);
 
+/* Recorded cuts of a run's directory, the newest first. */
+struct control_cuts {
+    struct cut_record *list;
+    size_t count;
+};
+void control_cuts_release(struct control_cuts *cuts); /* {0} is fine */
+/* Those that the run is to go on from and that the store lacks, as their own files have them. The
+ * store had no room for a cut that was written down, it died just then, or it knew only the newest of
+ * the directory; and the operator chose that cut, or removed all that the store knows. Mostly none.
+ * ERR_NOT_FOUND, ERR_CORRUPT …: nobody has the chosen one whole. */
+enum err control_run_lacks(struct store *store, const struct store_run *stored,
+                           struct control_cuts *ret_cuts, struct reason *reason) MUST_USE;
 /* What the run goes on from: the store's facts, with the cut that an operator chose in place of the
- * newest (*ret_chosen). ERR_NOT_FOUND: the store does not have the chosen one. */
+ * newest (*ret_chosen), or the newest that the store lacks. control_run_lacks()'s errors. */
 enum err control_run_past(struct store *store, const struct store_run *stored,
                           struct coordinator_past *ret_past, bool *ret_chosen,
                           struct reason *reason) MUST_USE;
@@ -69,7 +79,8 @@ struct control_plan {
     bool is_new;   /* to be added to the store, not changed there */
     bool has_past; /* `past` is from the directory: it belongs in the store too */
     struct coordinator_past past;
-    struct buf notes; /* text for the operator, ends in a 0 */
+    struct control_cuts older; /* has_past: what the directory has beside its newest */
+    struct buf notes;          /* text for the operator, ends in a 0 */
 };
 enum err control_run_plan(struct store *store, const struct control_wish *wish,
                           struct control_plan *ret_plan, struct reason *reason) MUST_USE;

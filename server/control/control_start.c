@@ -126,12 +126,31 @@ static enum err open_logs_in_term(struct control *control, struct logs *logs, st
     return err;
 }
 
+/* Before the run goes on from them, because what the store lacks is removed with older ones. */
+static enum err adopt_cuts(struct control *control, const struct store_run *stored,
+                           struct reason *reason)
+{
+    struct store *store = control->config.store;
+    scoped(control_cuts_release) struct control_cuts lacks = {0};
+    TRY(control_run_lacks(store, stored, &lacks, reason));
+    if (lacks.count == 0)
+        return ERR_OK;
+    const struct cut_name newest = lacks.list[0].name;
+    const struct store_cuts cuts = {lacks.list, lacks.count};
+    TRY(store_adopt_cuts(store, control->term, stored->run, cuts, reason));
+    log_warning(control->config.logger, "checkpoints were not in the store",
+                log_uint("generation", newest.generation), log_uint("version", newest.version),
+                log_text("next", "take them from the run's directory"));
+    return ERR_OK;
+}
+
 /* Opens what is written beside the checkpoints; *ret_past: what the run goes on from. */
 static enum err open_claimed(struct control *control, const struct control_run *run,
                              struct coordinator_past *ret_past, struct reason *reason)
 {
     const struct store_run *stored = &run->stored;
     bool chosen;
+    TRY(adopt_cuts(control, stored, reason));
     TRY(control_run_past(control->config.store, stored, ret_past, &chosen, reason));
     struct logs logs = {.control = control,
                         .run = run,
@@ -250,8 +269,9 @@ static enum err begin_run(struct control *control, uint64_t now_ns, struct contr
 static enum err add_new(struct control *control, struct control_plan *plan, struct reason *reason)
 {
     struct control_run *run = plan->run;
-    const struct coordinator_past *past = plan->has_past ? &plan->past : NULL;
-    TRY(store_add_run(control->config.store, control->term, &run->stored, past, reason));
+    const struct store_past past = {&plan->past, {plan->older.list, plan->older.count}};
+    TRY(store_add_run(control->config.store, control->term, &run->stored,
+                      plan->has_past ? &past : NULL, reason));
     run->settings.run = run->stored.run;
     return ERR_OK;
 }

@@ -54,12 +54,22 @@ enum err store_take_term(struct store *store, uint64_t *ret_term, struct reason 
 enum err store_put_term(struct store *store, uint64_t term, uint64_t newer,
                         struct reason *reason) MUST_USE;
 
+/* Recorded cuts, the newest first. */
+struct store_cuts {
+    const struct cut_record *list;
+    size_t count;
+};
+/* What another store knew of a run. */
+struct store_past {
+    const struct coordinator_past *facts; /* with the newest cut */
+    struct store_cuts older;
+};
 /* A new run; its number, above all earlier ones, is set in *run. ERR_EXISTS: the directory has one
- * already, with a recorded cut; one without has trained nothing and is forgotten. `past`: what
- * another store knew of the run, or NULL; this store's generation does not fall below that.
- * Everything is stored, or nothing. The caller makes sure that no run is active. */
+ * already, with a recorded cut; one without has trained nothing and is forgotten. `past`: NULL:
+ * there is none; this store's generation does not fall below it. Everything is stored, or nothing.
+ * The caller makes sure that no run is active. */
 enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
-                       const struct coordinator_past *past, struct reason *reason) MUST_USE;
+                       const struct store_past *past, struct reason *reason) MUST_USE;
 /* The same run with other settings (spec, servers_min), perhaps without its fingerprint: it is
  * continued. ERR_NOT_FOUND. */
 enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,
@@ -103,6 +113,15 @@ enum err store_put_cut(struct store *store, uint64_t term, uint64_t run,
 /* The recorded cuts that are remembered, the newest first, `max` at most. */
 enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *ret_cuts,
                         uint32_t max, uint32_t *ret_count, struct reason *reason) MUST_USE;
+/* The one of that name; or the newest that is older. ERR_NOT_FOUND: there is none. */
+enum err store_get_cut(struct store *store, uint64_t run, struct cut_name name,
+                       struct cut_record *ret_cut, struct reason *reason) MUST_USE;
+enum err store_older_cut(struct store *store, uint64_t run, struct cut_name name,
+                         struct cut_record *ret_cut, struct reason *reason) MUST_USE;
+/* Cuts that are recorded in the run's directory and that this store lacks; it may have them. Its
+ * generation does not fall below theirs. All are stored, or none. */
+enum err store_adopt_cuts(struct store *store, uint64_t term, uint64_t run, struct store_cuts cuts,
+                          struct reason *reason) MUST_USE;
 /* The oldest of them: an older one's files nobody needs. ERR_NOT_FOUND: there is none. */
 enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *ret_name,
                           struct reason *reason) MUST_USE;

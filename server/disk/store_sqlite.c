@@ -460,23 +460,39 @@ static enum err insert_cut(struct store *store, uint64_t run, const struct cut_r
         reason);
 }
 
-/* In a transaction. The cut is the run's only one: there is nothing to prune. */
-static enum err insert_past(struct store *store, uint64_t run, const struct coordinator_past *past,
+static enum err raise_generation(struct store *store, uint64_t generation, struct reason *reason)
+{
+    return run_statement(store,
+                         "UPDATE numbers SET value = max(value, ?) WHERE name = 'generation'",
+                         (struct value[]){uint_value(generation), {0}}, reason);
+}
+
+static enum err insert_cuts(struct store *store, uint64_t run, struct store_cuts cuts,
                             struct reason *reason)
 {
-    TRY(run_statement(store, "UPDATE numbers SET value = max(value, ?) WHERE name = 'generation'",
-                      (struct value[]){uint_value(past->generation), {0}}, reason));
-    if (past->has_fingerprint)
+    for (size_t i = 0; i < cuts.count; i++)
+        TRY(insert_cut(store, run, &cuts.list[i], reason));
+    return ERR_OK;
+}
+
+/* In a transaction. The next cut that is recorded prunes them. */
+static enum err insert_past(struct store *store, uint64_t run, const struct store_past *past,
+                            struct reason *reason)
+{
+    const struct coordinator_past *facts = past->facts;
+    TRY(raise_generation(store, facts->generation, reason));
+    if (facts->has_fingerprint)
         TRY(run_statement(store, "UPDATE runs SET fingerprint = ? WHERE run = ?",
-                          (struct value[]){bytes_value(past->fingerprint, WIRE_DIGEST_BYTES),
+                          (struct value[]){bytes_value(facts->fingerprint, WIRE_DIGEST_BYTES),
                                            uint_value(run),
                                            {0}},
                           reason));
-    return insert_cut(store, run, &past->cut, reason);
+    TRY(insert_cut(store, run, &facts->cut, reason));
+    return insert_cuts(store, run, past->older, reason);
 }
 
 enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
-                       const struct coordinator_past *past, struct reason *reason)
+                       const struct store_past *past, struct reason *reason)
 {
     uint64_t number = 0;
     TRY(begin_under(store, term, reason));
@@ -731,6 +747,57 @@ enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *re
         return failed(store, "read the checkpoints", code, reason);
     *ret_count = count;
     return ERR_OK;
+}
+
+/* `sql` chooses by run, generation and version. */
+static enum err find_cut(struct store *store, uint64_t run, struct cut_name name, const char *sql,
+                         struct cut_record *ret_cut, struct reason *reason)
+{
+    scoped(finalize) sqlite3_stmt *statement = NULL;
+    TRY(find_row(store, "read the checkpoints", sql,
+                 (struct value[]){
+                     uint_value(run), uint_value(name.generation), uint_value(name.version), {0}},
+                 &statement, reason));
+    return read_cut(store, statement, ret_cut, reason);
+}
+
+enum err store_get_cut(struct store *store, uint64_t run, struct cut_name name,
+                       struct cut_record *ret_cut, struct reason *reason)
+{
+    return find_cut(store, run, name,
+                    "SELECT generation, version, samples, applied, skips_in_row, servers FROM cuts"
+                    " WHERE run = ? AND generation = ? AND version = ?",
+                    ret_cut, reason);
+}
+
+enum err store_older_cut(struct store *store, uint64_t run, struct cut_name name,
+                         struct cut_record *ret_cut, struct reason *reason)
+{
+    return find_cut(store, run, name,
+                    "SELECT generation, version, samples, applied, skips_in_row, servers FROM cuts"
+                    " WHERE run = ? AND (generation, version) < (?, ?)"
+                    " ORDER BY generation DESC, version DESC LIMIT 1",
+                    ret_cut, reason);
+}
+
+/* What the store knows of one says more: who wrote its files. */
+static enum err adopt_cut(struct store *store, uint64_t run, const struct cut_record *cut,
+                          struct reason *reason)
+{
+    struct cut_record known;
+    TRY(raise_generation(store, cut->name.generation, reason));
+    enum err err = store_get_cut(store, run, cut->name, &known, reason);
+    return err == ERR_NOT_FOUND ? insert_cut(store, run, cut, reason) : err;
+}
+
+enum err store_adopt_cuts(struct store *store, uint64_t term, uint64_t run, struct store_cuts cuts,
+                          struct reason *reason)
+{
+    TRY(begin_under(store, term, reason));
+    enum err err = ERR_OK;
+    for (size_t i = 0; i < cuts.count && err == ERR_OK; i++)
+        err = adopt_cut(store, run, &cuts.list[i], reason);
+    return end_transaction(store, err, reason);
 }
 
 enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *ret_name,

@@ -313,6 +313,32 @@ enum err store_get_cuts(struct store *store, uint64_t run, struct cut_record *re
     return ERR_OK;
 }
 
+enum err store_get_cut(struct store *store, uint64_t run, struct cut_name name,
+                       struct cut_record *ret_cut, struct reason *reason)
+{
+    const struct sim_store *facts = &world.sim->store;
+    (void)store, (void)run;
+    for (uint32_t i = 0; i < facts->cut_count; i++)
+        if (cuts_same(facts->cuts[i].name, name)) {
+            *ret_cut = facts->cuts[i];
+            return ERR_OK;
+        }
+    return reason_set(reason, ERR_NOT_FOUND, "no such checkpoint");
+}
+
+enum err store_older_cut(struct store *store, uint64_t run, struct cut_name name,
+                         struct cut_record *ret_cut, struct reason *reason)
+{
+    const struct sim_store *facts = &world.sim->store;
+    (void)store, (void)run;
+    for (uint32_t i = 0; i < facts->cut_count; i++)
+        if (cuts_is_newer(name, facts->cuts[i].name)) {
+            *ret_cut = facts->cuts[i];
+            return ERR_OK;
+        }
+    return reason_set(reason, ERR_NOT_FOUND, "no older checkpoint");
+}
+
 enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *ret_name,
                           struct reason *reason)
 {
@@ -398,10 +424,17 @@ enum err store_get_past(struct store *store, uint64_t run, struct coordinator_pa
 /* ---- what an operator starts: here the run is in the store from the beginning ---- */
 
 enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
-                       const struct coordinator_past *past, struct reason *reason)
+                       const struct store_past *past, struct reason *reason)
 {
     (void)store, (void)term, (void)run, (void)past;
     return reason_set(reason, ERR_UNSUPPORTED, "no run is started here");
+}
+
+enum err store_adopt_cuts(struct store *store, uint64_t term, uint64_t run, struct store_cuts cuts,
+                          struct reason *reason)
+{
+    (void)store, (void)term, (void)run, (void)cuts;
+    return reason_set(reason, ERR_UNSUPPORTED, "the store has all that is recorded here");
 }
 
 enum err store_change_run(struct store *store, uint64_t term, const struct store_run *run,

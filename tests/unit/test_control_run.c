@@ -568,3 +568,95 @@ TEST_F(what_is_set_aside_is_passed_over_when_the_store_is_gone, plan)
     assert_int_equal(plan(f), ERR_OK);
     assert_int_equal(f->plan.past.cut.name.version, 5);
 }
+
+static struct coordinator_past past_of(struct plan_fixture *f)
+{
+    struct coordinator_past past;
+    bool chosen;
+    assert_int_equal(control_run_past(f->store, &f->plan.run->stored, &past, &chosen, &f->reason),
+                     ERR_OK);
+    return past;
+}
+
+TEST_F(any_checkpoint_that_the_store_has_may_be_chosen, plan)
+{
+    store_run(f);
+    record_version(f, 41); /* makes the folder of the choice */
+    for (uint64_t version = 1; version <= 40; version++) {
+        const struct cut_record cut = {.name = {3, version}, .server_count = 1};
+        assert_int_equal(
+            store_put_cut(f->store, f->term, f->plan.run->stored.run, &cut, 50, NULL, &f->reason),
+            ERR_OK);
+    }
+    assert_int_equal(choose(f, 2), ERR_OK);
+    assert_int_equal(past_of(f).cut.name.version, 2);
+}
+
+/* A store that had no room, or another coordinator's. */
+TEST_F(a_chosen_checkpoint_that_the_store_lacks_is_taken_from_the_directory, plan)
+{
+    struct control_cuts lacks;
+    store_run(f);
+    store_version(f, 4);
+    record_version(f, 5);
+    assert_int_equal(past_of(f).cut.name.version, 4); /* while that is there */
+    assert_int_equal(choose(f, 5), ERR_OK);
+    struct coordinator_past past = past_of(f);
+    assert_int_equal(past.cut.name.version, 5);
+    assert_int_equal(past.cut.counters.samples, 40);
+    assert_int_equal(past.cut.server_count, 1);
+    assert_int_equal(past.generation, 3);
+    assert_int_equal(control_run_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason), ERR_OK);
+    assert_int_equal(lacks.count, 1);
+    control_cuts_release(&lacks);
+}
+
+static void damage_version(struct plan_fixture *f, uint64_t version)
+{
+    char path[120];
+    snprintf(path, sizeof path, "%s/checkpoints/g3-v%d/server-0.roost", f->directory, (int)version);
+    assert_int_equal(truncate(path, 70), 0);
+}
+
+static void remove_version(struct plan_fixture *f, uint64_t version)
+{
+    char path[120];
+    snprintf(path, sizeof path, "%s/checkpoints/g3-v%d", f->directory, (int)version);
+    assert_int_equal(file_remove_tree(path, NULL), ERR_OK);
+}
+
+TEST_F(checkpoints_that_the_store_lacks_are_taken_when_all_that_it_knows_are_removed, plan)
+{
+    struct control_cuts lacks;
+    store_run(f);
+    store_version(f, 3);
+    store_version(f, 4);
+    record_version(f, 5);
+    record_version(f, 6);
+    remove_version(f, 4);
+    assert_int_equal(past_of(f).cut.name.version, 4); /* the search for a whole one finds 3 */
+    remove_version(f, 3);
+    assert_int_equal(past_of(f).cut.name.version, 6);
+    assert_int_equal(control_run_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason), ERR_OK);
+    assert_int_equal(lacks.count, 2);
+    assert_int_equal(lacks.list[1].name.version, 5);
+    control_cuts_release(&lacks);
+    remove_version(f, 6);
+    remove_version(f, 5);
+    assert_int_equal(past_of(f).cut.name.version, 4); /* a share that is not mounted */
+}
+
+TEST_F(a_run_that_is_taken_from_its_directory_comes_with_its_older_checkpoints, plan)
+{
+    for (uint64_t version = 3; version <= 7; version++)
+        record_version(f, version);
+    damage_version(f, 7);
+    damage_version(f, 4);
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.past.cut.name.version, 6);
+    assert_int_equal(f->plan.older.count, 2);
+    assert_int_equal(f->plan.older.list[0].name.version, 5);
+    assert_int_equal(f->plan.older.list[1].name.version, 3);
+    assert_int_equal(f->plan.older.list[1].counters.samples, 24);
+}

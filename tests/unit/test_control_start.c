@@ -732,11 +732,11 @@ enum err __wrap_whole_cut_read(struct whole_cut_reader *reader, const char *chec
     return reason_set(reason, newer_is == ERR_OK ? ERR_CORRUPT : newer_is, "damaged");
 }
 
-/* A directory with a recorded version 0 of a run that the store has never heard of. */
-static const char *directory_of_run(struct control_fixture *f, const char *name,
-                                    const struct digest *data_digest)
+/* A cut that is recorded in the directory. */
+static void record_on_disk(const char *directory, struct checkpoint_name name,
+                           const struct digest *data_digest)
 {
-    struct checkpoint_record record = {.name = {1, 0},
+    struct checkpoint_record record = {.name = name,
                                        .run = 1,
                                        .data_digest = *data_digest,
                                        .spec = spec_served,
@@ -744,7 +744,6 @@ static const char *directory_of_run(struct control_fixture *f, const char *name,
     struct checkpoint_writer *writer;
     const float weight = 1;
     char path[300];
-    const char *directory = folder_path(&f->folder, name);
     snprintf(path, sizeof path, "%s/checkpoints", directory);
     assert_int_equal(checkpoint_writer_new(&file_ops_real, path, record.name, 0,
                                            (struct checkpoint_arrays){0}, &writer, NULL),
@@ -753,6 +752,14 @@ static const char *directory_of_run(struct control_fixture *f, const char *name,
     assert_int_equal(checkpoint_writer_finish(writer, &record.manifests[0], NULL), ERR_OK);
     checkpoint_writer_free(writer);
     assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);
+}
+
+/* A directory with a recorded version 0 of a run that the store has never heard of. */
+static const char *directory_of_run(struct control_fixture *f, const char *name,
+                                    const struct digest *data_digest)
+{
+    const char *directory = folder_path(&f->folder, name);
+    record_on_disk(directory, (struct checkpoint_name){1, 0}, data_digest);
     return directory;
 }
 
@@ -1005,5 +1012,57 @@ TEST_F(a_resume_from_a_chosen_checkpoint_is_refused_while_there_is_no_room, cont
     assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
     assert_true(control_loading(f->control));
     assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_NOT_FOUND);
+    assert_int_equal(past_later(f).cut.name.version, 0);
+}
+
+/* Version 5 was written down when the store had no room for it, and roost checkpoint prune left it
+ * alone. */
+TEST_F(a_run_goes_on_from_the_only_checkpoint_though_the_store_lacks_it, control, .trains = true)
+{
+    const struct digest digest = {0};
+    record_on_disk(folder_path(&f->folder, "run"), (struct checkpoint_name){1, 5}, &digest);
+    assert_int_equal(file_remove_tree(folder_path(&f->folder, "run/checkpoints/g1-v0"), NULL),
+                     ERR_OK);
+    control_free(f->control);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_true(control_loading(f->control));
+    assert_int_equal(past_later(f).cut.name.version, 5);
+}
+
+TEST_F(a_run_goes_on_from_a_chosen_checkpoint_that_the_store_lacks, control, .trains = true)
+{
+    const struct digest digest = {0};
+    const char *dir = folder_path(&f->folder, "run/checkpoints");
+    struct checkpoint_name chosen;
+    record_on_disk(folder_path(&f->folder, "run"), (struct checkpoint_name){1, 3}, &digest);
+    record_version_5(f);
+    assert_int_equal(checkpoint_choose(dir, (struct checkpoint_name){1, 3}, NULL), ERR_OK);
+    open_office(f);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_NOT_FOUND);
+    assert_int_equal(past_later(f).cut.name.version, 3);
+}
+
+TEST_F(p9_a_run_goes_back_by_as_many_damaged_checkpoints_as_there_are, control, .trains = true)
+{
+    scoped(store_run_release) struct store_run active = {0};
+    uint64_t term;
+    record_version_5(f);
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    for (uint64_t generation = 2; generation < 40; generation++) {
+        const struct cut_record cut = {
+            .name = {generation, 5}, .server_count = 1, .servers = {{.name = "here"}}};
+        assert_int_equal(store_put_cut(f->store, term, active.run, &cut, 50, NULL, NULL), ERR_OK);
+    }
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    report(f, (struct server_report){.kind = SERVER_READY,
+                                     .ready = {.cut = {f->shards.generation, 0},
+                                               .code = ERR_CORRUPT,
+                                               .text = "damaged"}});
+    while (control_next_ns(f->control) == 0)
+        control_tick(f->control, f->now_ns);
     assert_int_equal(past_later(f).cut.name.version, 0);
 }

@@ -325,19 +325,27 @@ TEST_F(a_run_of_another_store_comes_with_its_past_or_not_at_all, store)
     struct reason reason;
     const struct coordinator_past past = {
         .generation = 5, .has_fingerprint = true, .fingerprint = {3}, .cut = cut_of(4, 60)};
+    const struct cut_record older = cut_of(4, 40);
     struct coordinator_past refused = past, known;
+    struct cut_name oldest;
     refused.cut = cut_of(9, 9);
     put_cut(f, 1, 9, 9); /* the first run's number: its cut cannot be written twice */
     struct store_run run = run_in("a"), none;
-    assert_int_not_equal(store_add_run(f->store, f->term, &run, &refused, &reason), ERR_OK);
+    assert_int_not_equal(
+        store_add_run(f->store, f->term, &run, &(struct store_past){&refused, {0}}, &reason),
+        ERR_OK);
     assert_int_equal(store_find_run(f->store, "a", &none, NULL), ERR_NOT_FOUND);
     assert_int_equal(store_get_past(f->store, 1, &known, NULL), ERR_OK);
     assert_int_equal(known.generation, 0);
     assert_int_equal(store_put_generation(f->store, f->term, 1, 3, NULL), ERR_OK);
     uint64_t before = add_run(f, "b");
-    assert_int_equal(store_add_run(f->store, f->term, &run, &past, NULL), ERR_OK);
+    assert_int_equal(
+        store_add_run(f->store, f->term, &run, &(struct store_past){&past, {&older, 1}}, NULL),
+        ERR_OK);
     assert_true(run.run > before);
     reopen(f);
+    assert_int_equal(store_oldest_cut(f->store, run.run, &oldest, NULL), ERR_OK);
+    assert_int_equal(oldest.version, 40);
     assert_int_equal(store_get_past(f->store, run.run, &known, NULL), ERR_OK);
     assert_int_equal(known.generation, 5);
     assert_int_equal(known.fingerprint[0], 3);
@@ -345,7 +353,8 @@ TEST_F(a_run_of_another_store_comes_with_its_past_or_not_at_all, store)
     store_run_release(&run);
     assert_int_equal(store_put_generation(f->store, f->term, 1, 8, NULL), ERR_OK);
     run = run_in("c");
-    assert_int_equal(store_add_run(f->store, f->term, &run, &past, NULL), ERR_OK);
+    assert_int_equal(store_add_run(f->store, f->term, &run, &(struct store_past){&past, {0}}, NULL),
+                     ERR_OK);
     assert_int_equal(store_get_past(f->store, run.run, &known, NULL), ERR_OK);
     assert_int_equal(known.generation, 8); /* this store has used higher ones */
     store_run_release(&run);
@@ -379,6 +388,39 @@ TEST_F(damaged_cuts_are_forgotten_and_the_next_one_is_the_newest, store)
     assert_int_equal(oldest.generation, 1);
     assert_int_equal(oldest.version, 10);
     assert_int_equal(past.cut.counters.samples, 160);
+}
+
+TEST_F(a_cut_is_found_by_its_name_and_the_next_older_one_from_there, store)
+{
+    struct cut_record cut;
+    uint64_t run = add_run(f, "a");
+    put_cut(f, run, 1, 300);
+    put_cut(f, run, 2, 200);
+    assert_int_equal(store_get_cut(f->store, run, (struct cut_name){1, 300}, &cut, NULL), ERR_OK);
+    assert_int_equal(cut.counters.samples, 2400);
+    assert_int_equal(store_get_cut(f->store, run, (struct cut_name){1, 200}, &cut, NULL),
+                     ERR_NOT_FOUND);
+    assert_int_equal(store_older_cut(f->store, run, (struct cut_name){2, 200}, &cut, NULL), ERR_OK);
+    assert_int_equal(cut.name.version, 300);
+    assert_int_equal(store_older_cut(f->store, run, cut.name, &cut, NULL), ERR_NOT_FOUND);
+}
+
+TEST_F(cuts_of_a_directory_are_adopted_and_known_ones_stay, store)
+{
+    struct cut_record cuts[] = {cut_of(6, 300), cut_of(5, 200)}, known;
+    struct coordinator_past past;
+    uint64_t run = add_run(f, "a");
+    put_cut(f, run, 5, 200);
+    memset(cuts[1].servers, 0, sizeof cuts[1].servers); /* a cut's file has no names */
+    const struct store_cuts adopted = {cuts, 2};
+    assert_int_equal(store_adopt_cuts(f->store, f->term + 1, run, adopted, NULL), ERR_OLD_TERM);
+    for (int i = 0; i < 2; i++) /* again after a crash */
+        assert_int_equal(store_adopt_cuts(f->store, f->term, run, adopted, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
+    assert_int_equal(past.cut.name.version, 300);
+    assert_int_equal(past.generation, 6);
+    assert_int_equal(store_get_cut(f->store, run, (struct cut_name){5, 200}, &known, NULL), ERR_OK);
+    assert_string_equal(known.servers[1].name, "s1");
 }
 
 static struct conviction conviction_of(uint64_t member)
