@@ -3,6 +3,7 @@
 
 #include "common/data/data.h"
 #include "common/files/checkpoint.h"
+#include "common/files/run_directory.h"
 #include "common/model/pipeline.h"
 #include "common/scoped.h"
 #include "common/time.h"
@@ -59,6 +60,26 @@ static enum err claim_directory(const char *directory, struct file_claim *ret_cl
     if (err == ERR_EXISTS)
         return reason_set(reason, ERR_BUSY, "%s: roost checkpoint works in it", directory);
     return err;
+}
+
+/* A run that another store has may go on there: its coordinator is cut off from its operators, and
+ * still reaches the directory. Successors of that one have its store, and do not come here. */
+static enum err judge_adopted(const char *directory, struct reason *reason)
+{
+    scoped(buf_release) struct buf path = {0};
+    struct file_claim claim;
+    TRY(buf_printf(&path, "%s/lock", directory));
+    enum err err = file_claim_take((const char *)path.data, false, &claim, reason);
+    if (err == ERR_EXISTS && run_directory_use(directory) == RUN_DIRECTORY_EDITED)
+        return reason_set(reason, ERR_BUSY, "%s: roost checkpoint works in it", directory);
+    if (err == ERR_EXISTS)
+        return reason_set(reason, ERR_BUSY,
+                          "%s: another coordinator goes on with this run: stop the run there, or "
+                          "that daemon, or its machine",
+                          directory);
+    TRY(err);
+    file_claim_release(&claim);
+    return ERR_OK;
 }
 
 /* The run goes on from the cut that an operator chose. What is newer is forgotten: first by the
@@ -368,6 +389,8 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
     TRY(control_run_plan(control->config.store, &wish, &plan, reason));
     TRY(judge_beside_expected(control, plan.is_new ? 0 : plan.run->stored.run, reason));
     TRY(coordinator_may_start(control->coordinator, &plan.run->settings, &plan.past, reason));
+    if (plan.has_past)
+        TRY(judge_adopted(wish.directory, reason));
     enum err err = control_effects_store_late(control, now_ns, reason);
     control_effects_carry_out(control, now_ns);
     TRY(err); /* later it would be taken for the new run's */

@@ -796,6 +796,31 @@ TEST_F(two_resumes_of_runs_that_the_store_does_not_know_do_not_wait_for_each_oth
     assert_int_equal(resume_in(f, second, &digest, 54), ERR_BUSY);
 }
 
+/* It is cut off from its operators, and still reaches the directory. */
+TEST_F(a_run_that_another_coordinator_goes_on_with_is_not_taken_from_its_directory, control)
+{
+    const struct digest none = {0};
+    scoped(store_run_release) struct store_run run = {0};
+    struct file_claim claim;
+    const char *directory = directory_of_run(f, "first", &none);
+    for (int shared = 1; shared >= 0; shared--) {
+        assert_int_equal(
+            file_claim_take(folder_path(&f->folder, "first/lock"), shared == 1, &claim, NULL),
+            ERR_OK);
+        struct call *call = run_call(f, spec, true);
+        call->start_run.directory = directory;
+        assert_int_equal(say(f, call), ERR_BUSY);
+        assert_non_null(strstr(answer.text, shared == 1
+                                                ? "another coordinator goes on with this run"
+                                                : "roost checkpoint works in it"));
+        assert_int_equal(store_find_run(f->store, directory, &run, NULL), ERR_NOT_FOUND);
+        file_claim_release(&claim);
+    }
+    struct call *call = run_call(f, spec, true);
+    call->start_run.directory = directory;
+    assert_int_equal(say(f, call), ERR_OK);
+}
+
 /* Behind the recorded version 0, from a coordinator that is gone. */
 static void record_version_5(struct control_fixture *f)
 {
