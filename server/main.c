@@ -20,6 +20,8 @@ static const struct config_field fields[] = {
     {TEXT(run_dir),
      .help =
          "folder of a run that names none, later ones in run-2, run-3, ... in it; empty: DIR/run"},
+    {TEXT(continue_only),
+     .help = "of interrupted runs only the one of this directory goes on by itself; empty: any"},
     {TEXT(coordinator), .help = "host:port of the coordinator; empty: this daemon is it"},
     {TEXT(name), .help = "its name in the cluster; empty: the host's"},
     {TEXT(certs), .initial = "certs", .help = "folder of ca.crt, server.crt and server.key"},

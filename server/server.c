@@ -298,6 +298,7 @@ static enum err open_office(struct server *server, struct reason *reason)
         .shards = server->shards,
         .name = server->name,
         .run_dir = server->run_dir,
+        .continue_only = settings->continue_only[0] != 0 ? settings->continue_only : NULL,
         .folder = server->folder,
         .heartbeat_ms = heartbeat_ms(settings),
         .lease_ms = settings->lease_ms,

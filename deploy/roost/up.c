@@ -264,9 +264,10 @@ static enum err start_server(struct up *up, uint32_t number, struct reason *reas
                          "--coordinator",
                          up->address,
                          NULL};
-    if (number == 0) { /* the coordinator's */
+    if (number == 0) { /* the coordinator's: its store may name the folder that this one was */
         snprintf(up->address, sizeof up->address, "%s", address);
-        own[8] = NULL;
+        own[8] = "--continue-only";
+        own[9] = up->directory.path;
     }
     return start_process(up, "roostd", name, own, reason);
 }

@@ -20,10 +20,12 @@ struct control_config {
     struct store *store; /* borrowed */
     uint64_t term;       /* which the store gave to this start */
     struct service *service;
-    struct shards *shards; /* of this daemon: commands over the local link */
-    const char *name;      /* of this daemon's server */
-    const char *run_dir;   /* where the first run goes that names no directory */
-    const char *folder;    /* that relative ones begin in */
+    struct shards *shards;     /* of this daemon: commands over the local link */
+    const char *name;          /* of this daemon's server */
+    const char *run_dir;       /* where the first run goes that names no directory */
+    const char *continue_only; /* the directory of the run that control_continue() may begin; NULL:
+                                  any */
+    const char *folder;        /* that relative ones begin in */
     uint32_t heartbeat_ms, lease_ms, stop_ms;
     uint32_t speculation_percent, speculation_ms_min;
     uint32_t certificate_members_max;

@@ -287,9 +287,23 @@ static enum err begin_run(struct control *control, uint64_t now_ns, struct contr
 
 /* ---- the run that an operator starts ---- */
 
+/* Of an interrupted run that nobody has resumed here, as of one whose directory has moved: no start is
+ * to go on with it beside the new one. */
+static enum err end_left(struct control *control, struct reason *reason)
+{
+    scoped(store_run_release) struct store_run left = {0};
+    struct store *store = control->config.store;
+    enum err err = store_find_active_run(store, &left, reason);
+    if (err != ERR_OK)
+        return err == ERR_NOT_FOUND ? ERR_OK : err;
+    return store_put_state(store, control->term, left.run, RUN_STOPPED,
+                           "another run was begun in its place", reason);
+}
+
 static enum err add_new(struct control *control, struct control_plan *plan, struct reason *reason)
 {
     struct control_run *run = plan->run;
+    TRY(end_left(control, reason));
     const struct store_past past = {&plan->past, {plan->older.list, plan->older.count}};
     TRY(store_add_run(control->config.store, control->term, &run->stored,
                       plan->has_past ? &past : NULL, reason));
@@ -482,6 +496,19 @@ static void recall_ended(struct control *control)
                     log_text("reason", reason.text), log_text("next", "say nothing of it"));
 }
 
+/* Whether it is another run than this daemon was started for: the store comes from a folder that was
+ * moved or copied, and the run may go on where that was. */
+static bool is_left(const struct control *control, const struct store_run *stored)
+{
+    const char *only = control->config.continue_only;
+    if (only == NULL || strcmp(only, stored->directory) == 0)
+        return false;
+    log_warning(control->config.logger, "run not continued", log_uint("run", stored->run),
+                log_text("directory", stored->directory), log_text("continue_only", only),
+                log_text("next", "wait for a resume"));
+    return true;
+}
+
 void control_continue(struct control *control, uint64_t now_ns)
 {
     scoped(store_run_release) struct store_run stored = {0};
@@ -490,7 +517,10 @@ void control_continue(struct control *control, uint64_t now_ns)
     if (control_active(control))
         return;
     enum err err = store_find_active_run(control->config.store, &stored, &reason);
-    coordinator_expect_run(control->coordinator, err != ERR_NOT_FOUND);
+    bool left = err == ERR_OK && is_left(control, &stored);
+    coordinator_expect_run(control->coordinator, err != ERR_NOT_FOUND && !left);
+    if (left)
+        return;
     if (err == ERR_NOT_FOUND) {
         recall_ended(control);
         return;

@@ -821,6 +821,33 @@ TEST_F(a_run_that_another_coordinator_goes_on_with_is_not_taken_from_its_directo
     assert_int_equal(say(f, call), ERR_OK);
 }
 
+/* With its store, and the daemon was started for that place. */
+TEST_F(a_run_whose_directory_was_moved_is_resumed_where_it_is_now, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    scoped(store_run_release) struct store_run before = {0}, active = {0};
+    control_free(f->control);
+    assert_int_equal(store_find_active_run(f->store, &before, NULL), ERR_OK);
+    assert_int_equal(rename(folder_path(&f->folder, "run"), folder_path(&f->folder, "moved")), 0);
+    open_office(f);
+    f->control->config.continue_only = folder_path(&f->folder, "moved");
+    control_continue(f->control, f->now_ns);
+    assert_false(control_loading(f->control));
+    assert_int_equal(access(before.directory, F_OK), -1);
+    struct call *call = run_call(f, spec, true);
+    call->start_run.directory = folder_path(&f->folder, "moved");
+    assert_int_equal(say(f, call), ERR_OK);
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_string_equal(active.directory, folder_path(&f->folder, "moved"));
+    control_free(f->control);
+    open_office(f);
+    f->control->config.continue_only = folder_path(&f->folder, "moved");
+    control_continue(f->control, f->now_ns); /* as after a crash */
+    assert_true(control_loading(f->control));
+    assert_int_equal(say_stop(f), ERR_OK);
+    expect_stopped(f, &arena); /* and no other is active */
+}
+
 /* Behind the recorded version 0, from a coordinator that is gone. */
 static void record_version_5(struct control_fixture *f)
 {
