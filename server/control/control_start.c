@@ -10,6 +10,8 @@
 #include "server/control/control_effects.h"
 #include "server/control/control_mesh.h"
 #include "server/control/run_request.h"
+#include "server/coordinator/cuts.h"
+#include "server/disk/journal.h"
 
 #include <string.h>
 
@@ -82,6 +84,20 @@ static enum err judge_adopted(const char *directory, struct reason *reason)
     return ERR_OK;
 }
 
+/* What an async run's servers have logged follows the newest cut, and none of it the chosen one. The
+ * choice of the newest itself, which takes back another, loses nothing. `forgotten`: the store had a
+ * newer one; after a crash their folders say so. */
+static enum err drop_journal(const char *checkpoint_dir, bool forgotten, struct reason *reason)
+{
+    scoped(checkpoint_names_release) struct checkpoint_names names = {0};
+    scoped(buf_release) struct buf path = {0};
+    TRY(checkpoint_list(checkpoint_dir, &names, reason));
+    if (!forgotten && names.set_aside == 0)
+        return ERR_OK;
+    TRY(buf_printf(&path, "%s/" JOURNAL_FOLDER, checkpoint_dir));
+    return journal_remove(&file_ops_real, (const char *)path.data, reason);
+}
+
 /* The run goes on from the cut that an operator chose. What is newer is forgotten: first by the
  * store, then in the rows, at last on the disk; a crash in between begins this anew. */
 static enum err take_chosen(struct control *control, const struct control_run *run,
@@ -89,10 +105,14 @@ static enum err take_chosen(struct control *control, const struct control_run *r
                             struct reason *reason)
 {
     struct cut_name cut = past->cut.name;
-    TRY(store_forget_cuts(control->config.store, control->term, run->stored.run, cut, reason));
+    struct store *store = control->config.store;
+    struct coordinator_past newest;
+    TRY(store_get_past(store, run->stored.run, &newest, reason));
+    TRY(store_forget_cuts(store, control->term, run->stored.run, cut, reason));
     record_rewind(record, cut.version);
     TRY(record_sync(record, reason)); /* on a full disk this is begun anew, too */
     past->recorded = cut.version;     /* a server that is further has nobody's rows, and rewinds */
+    TRY(drop_journal(run->checkpoint_dir, cuts_is_newer(newest.cut.name, cut), reason));
     TRY(checkpoint_take_chosen(run->checkpoint_dir, reason));
     log_warning(control->config.logger, "checkpoint restored",
                 log_uint("generation", cut.generation), log_uint("version", cut.version),

@@ -324,6 +324,21 @@ enum err journal_prune(const struct file_ops *ops, const char *folder, struct jo
     return ERR_OK;
 }
 
+enum err journal_remove(const struct file_ops *ops, const char *folder, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names names = {0};
+    TRY(list_files(folder, &names, reason));
+    for (size_t i = 0; i < names.count; i++) {
+        struct journal_name name;
+        char path[PATH_BYTES];
+        if (!journal_parse_name(names.names[i], &name))
+            continue;
+        TRY(path_of(folder, names.names[i], path, reason));
+        TRY(file_remove_tree(path, reason));
+    }
+    return names.count > 0 ? file_sync_dir(ops, folder, reason) : ERR_OK;
+}
+
 /* ---- reading ---- */
 
 /* The record at `at`, when it is whole and has that number; UINT64_MAX: any number. */

@@ -101,6 +101,11 @@ bool journal_needed(const struct journal *journal, uint64_t version, struct jour
 enum err journal_prune(const struct file_ops *ops, const char *folder, struct journal_name keep,
                        struct reason *reason) MUST_USE;
 
+/* Removes all files, durably: the run goes back behind what they follow. A server that lives may write
+ * into one that is gone until it hears of that. No folder is an empty one. */
+enum err journal_remove(const struct file_ops *ops, const char *folder,
+                        struct reason *reason) MUST_USE;
+
 /* Reads all files of the folder, in the order of their names; the gradient is borrowed for the
  * call. The files are synced first: a writer that was killed may not have synced them, and their
  * gradients will be acknowledged. An error of `take` ends it. *ret_torn: bytes that were cut off at

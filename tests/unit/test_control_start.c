@@ -4,6 +4,7 @@
 #include "common/files/step_log.h"
 #include "common/time.h"
 #include "server/control/control_core.h"
+#include "server/disk/journal.h"
 #include "server/disk/record.h"
 
 #include <sched.h>
@@ -1013,6 +1014,92 @@ TEST_F(a_chosen_checkpoint_is_taken_when_there_is_room_to_undo_the_rows, control
     assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_NOT_FOUND);
 }
 
+/* The operator hears of it, and nothing is lost: the choice stays. */
+static void expect_no_room(struct control_fixture *f, const char *dir)
+{
+    struct checkpoint_name chosen;
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_NO_SPACE);
+    assert_true(answer.text[0] != 0);
+    assert_int_equal(control_failed(f->control), ERR_OK);
+    assert_false(control_loading(f->control));
+    assert_true(store_has_active_run(f)); /* as it was, for the next start */
+    assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_OK);
+}
+
+/* A gradient that an async run's server took behind version 5. */
+static void write_journal(const char *folder)
+{
+    static const float gradient[4];
+    const struct journal_entry entry = {
+        .n = 4, .ticket = 10, .version = 10, .scale = 1, .gradient = gradient};
+    const struct journal_name name = {.generation = 1, .boot = BOOT};
+    struct journal journal;
+    assert_int_equal(journal_open(&file_ops_real, folder, name, &journal, NULL), ERR_OK);
+    assert_int_equal(journal_put(&journal, &entry), ERR_OK);
+    assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
+    journal_release(&journal);
+}
+
+static enum err count_entry(void *context, const struct journal_entry *entry, struct reason *reason)
+{
+    (void)entry, (void)reason;
+    ++*(unsigned *)context;
+    return ERR_OK;
+}
+
+static unsigned journal_entries(const char *folder)
+{
+    unsigned count = 0;
+    uint64_t torn;
+    const struct journal_reader reader = {&count, count_entry};
+    assert_int_equal(journal_read(&file_ops_real, folder, &reader, &torn, NULL), ERR_OK);
+    return count;
+}
+
+TEST_F(p12_what_was_logged_behind_a_newer_checkpoint_goes_with_it, control, .trains = true)
+{
+    const char *dir = folder_path(&f->folder, "run/checkpoints");
+    const char *journal = folder_path(&f->folder, "run/checkpoints/journal");
+    record_version_5(f);
+    write_journal(journal);
+    assert_int_equal(checkpoint_choose(dir, (struct checkpoint_name){1, 0}, NULL), ERR_OK);
+    open_office(f);
+    forgets = ERR_NO_SPACE;
+    expect_no_room(f, dir);
+    forgets = ERR_OK;
+    assert_int_equal(journal_entries(journal), 1);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_int_equal(journal_entries(journal), 0);
+}
+
+/* The store had forgotten the newer ones when the coordinator was killed. */
+TEST_F(p12_a_start_that_was_killed_after_the_store_forgot_drops_the_journal_later, control,
+       .trains = true)
+{
+    const char *dir = folder_path(&f->folder, "run/checkpoints");
+    const char *journal = folder_path(&f->folder, "run/checkpoints/journal");
+    const struct checkpoint_record newer = {
+        .name = {1, 5}, .run = 1, .spec = spec, .server_count = 1, .by_seed = true};
+    stop_run(f);
+    assert_int_equal(checkpoint_record(&file_ops_real, dir, &newer, NULL), ERR_OK);
+    write_journal(journal);
+    assert_int_equal(checkpoint_choose(dir, (struct checkpoint_name){1, 0}, NULL), ERR_OK);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_int_equal(journal_entries(journal), 0);
+}
+
+/* Who changed their mind, and chose the newest again. */
+TEST_F(p12_the_newest_checkpoint_keeps_what_was_logged_behind_it, control, .trains = true)
+{
+    const char *dir = folder_path(&f->folder, "run/checkpoints");
+    const char *journal = folder_path(&f->folder, "run/checkpoints/journal");
+    stop_run(f);
+    write_journal(journal);
+    assert_int_equal(checkpoint_choose(dir, (struct checkpoint_name){1, 0}, NULL), ERR_OK);
+    assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+    assert_int_equal(journal_entries(journal), 1);
+}
+
 /* What the newest answer tells the operator of the run that was started. */
 static bool notes_have(const char *words)
 {
@@ -1034,18 +1121,6 @@ TEST_F(an_operator_hears_that_steps_are_missing_in_the_log, control, .trains = t
     assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
     assert_true(notes_have(words));
     assert_true(notes_have("\nsteps are missing")); /* a line of its own */
-}
-
-/* The operator hears of it, and nothing is lost: the choice stays. */
-static void expect_no_room(struct control_fixture *f, const char *dir)
-{
-    struct checkpoint_name chosen;
-    assert_int_equal(say(f, run_call(f, spec, true)), ERR_NO_SPACE);
-    assert_true(answer.text[0] != 0);
-    assert_int_equal(control_failed(f->control), ERR_OK);
-    assert_false(control_loading(f->control));
-    assert_true(store_has_active_run(f)); /* as it was, for the next start */
-    assert_int_equal(checkpoint_chosen(dir, &chosen, NULL), ERR_OK);
 }
 
 TEST_F(a_resume_from_a_chosen_checkpoint_is_refused_while_there_is_no_room, control, .trains = true)

@@ -378,6 +378,19 @@ TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
 }
 
 /* Its boots are counted anew: the file that it would begin is the one that it is to redo. */
+TEST_IN_FOLDER(p12_a_run_that_goes_back_behind_its_journal_drops_all_of_it)
+{
+    uint64_t committed;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(journal_remove(&file_ops_real, path, NULL), ERR_OK); /* no folder */
+    assert_int_equal(write_tickets(&file_ops_real, path, 9, 5, &committed), ERR_OK);
+    assert_int_equal(read_folder(path).count, 9);
+    const char *other = folder_write(state, "journal/other", "", 0); /* somebody else's */
+    assert_int_equal(journal_remove(&file_ops_real, path, NULL), ERR_OK);
+    assert_int_equal(read_folder(path).count, 0);
+    assert_int_equal(access(other, F_OK), 0);
+}
+
 TEST_IN_FOLDER(p3_a_start_that_lost_its_folder_writes_behind_what_is_there)
 {
     const char *path = journal_of(state, 6);
