@@ -170,8 +170,9 @@ void steps_take(struct run *run, const struct commit *commit)
 static uint64_t slot_ms(struct run *run, uint64_t now_ms)
 {
     uint64_t before = run->steps.useful_before;
+    uint64_t step_ms = tickets_settle(&run->tickets, now_ms, run->steps.version);
     if (!run->settings.async)
-        return tickets_settle(&run->tickets, now_ms);
+        return step_ms;
     run->steps.useful_before = run->tickets.useful_ms;
     return run->tickets.useful_ms - before;
 }

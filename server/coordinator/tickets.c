@@ -742,9 +742,8 @@ static void settle_lease(struct tickets *tickets, uint64_t now_ms, struct lease 
 }
 
 /* Slots that nobody else has had since their lease lapsed: its pushes made them done. */
-static void settle_lapsed(struct tickets *tickets, uint64_t now_ms)
+static void settle_lapsed(struct tickets *tickets, uint64_t now_ms, struct work *work)
 {
-    struct work *work = train_of(tickets, tickets->step);
     for (uint32_t i = 0; i < work->count; i++) {
         struct slot *slot = &work->slots[i];
         if (slot->lapsed.attempt != 0 && !slot->done && slot->holders == 0)
@@ -752,9 +751,9 @@ static void settle_lapsed(struct tickets *tickets, uint64_t now_ms)
     }
 }
 
-static void settle(struct tickets *tickets, uint64_t now_ms, bool audits)
+static void settle_leases(struct tickets *tickets, uint64_t now_ms, const struct work *work,
+                          bool audits)
 {
-    struct work *work = train_of(tickets, tickets->step);
     struct lease *lease = leases_youngest(&tickets->leases);
     while (lease != NULL) {
         struct lease *before = leases_before(&tickets->leases, lease);
@@ -764,12 +763,15 @@ static void settle(struct tickets *tickets, uint64_t now_ms, bool audits)
     }
 }
 
-uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms)
+uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms, uint64_t last)
 {
-    settle_lapsed(tickets, now_ms);
-    settle(tickets, now_ms, false);
-    settle(tickets, now_ms, true);
-    return train_of(tickets, tickets->step)->useful_ms;
+    for (uint64_t step = tickets->step; step <= last && is_open(tickets, step); step++) {
+        struct work *work = train_of(tickets, step);
+        settle_lapsed(tickets, now_ms, work);
+        settle_leases(tickets, now_ms, work, false);
+        settle_leases(tickets, now_ms, work, true);
+    }
+    return train_of(tickets, last)->useful_ms;
 }
 
 void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt)

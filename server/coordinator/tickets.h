@@ -184,10 +184,10 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 /* The ticket, whose node is valid, is done; the lease of its attempt, if it is still there, ends.
  * A step that is not open is passed over. Returns the slots that this made done. */
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
-/* The oldest step is over, by the shards' seals: so its leased slots were counted too, although
- * nobody completed them. Its leases end, the youngest first, which gets the credit, and those of
- * audits last. Returns the useful time of the step, in milliseconds. */
-uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms);
+/* The steps up to `last` are over, by the shards' seals: so their leased slots were counted too,
+ * although nobody completed them. Their leases end, the youngest first, which gets the credit, and
+ * those of audits last. Returns the useful time of `last`, in milliseconds. */
+uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms, uint64_t last);
 /* The lease of that attempt, which is not over, begins now: what came before is not counted, until
  * it lapses, is overdue or ends. */
 void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt);

@@ -24,7 +24,7 @@ static bool coordinates(void)
 /* ---- tickets ---- */
 
 REAL(uint32_t, tickets_done, struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
-REAL(uint64_t, tickets_settle, struct tickets *tickets, uint64_t now_ms);
+REAL(uint64_t, tickets_settle, struct tickets *tickets, uint64_t now_ms, uint64_t last);
 REAL(uint32_t, tickets_lapse, struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms);
 
 /* Of the other leases on the node, those that are an audit's second. */
@@ -53,20 +53,19 @@ uint32_t __wrap_tickets_done(struct tickets *tickets, uint64_t now_ms, const str
     return newly_done;
 }
 
-/* Whether the step's leases that are open have others beside them, all of them. */
-static bool all_have_twins(const struct tickets *tickets)
+/* Whether the leases of steps up to `last` have others beside them, all of them. */
+static bool all_have_twins(const struct tickets *tickets, uint64_t last)
 {
     for (const struct lease *lease = leases_youngest(&tickets->leases); lease != NULL;
          lease = leases_before(&tickets->leases, lease))
-        if (lease->kind == TICKET_TRAIN && lease->step == tickets->step &&
-            ring_is_empty(&lease->twins))
+        if (lease->kind == TICKET_TRAIN && lease->step <= last && ring_is_empty(&lease->twins))
             return false;
     return true;
 }
 
-static bool some_lapsed(const struct tickets *tickets)
+static bool some_lapsed(const struct tickets *tickets, uint64_t step)
 {
-    const struct work *work = &tickets->train[tickets->step % tickets->settings.open_steps];
+    const struct work *work = &tickets->train[step % tickets->settings.open_steps];
     for (uint32_t i = 0; i < work->count; i++)
         if (work->slots[i].lapsed.attempt != 0)
             return true;
@@ -74,11 +73,13 @@ static bool some_lapsed(const struct tickets *tickets)
 }
 
 /* 3: how long a slot takes is not learnt from seals when another worker may have brought it. */
-uint64_t __wrap_tickets_settle(struct tickets *tickets, uint64_t now_ms)
+uint64_t __wrap_tickets_settle(struct tickets *tickets, uint64_t now_ms, uint64_t last)
 {
     double before = tickets->train_usual_ms;
-    bool learns = some_lapsed(tickets) || !all_have_twins(tickets);
-    uint64_t useful_ms = __real_tickets_settle(tickets, now_ms);
+    bool learns = !all_have_twins(tickets, last);
+    for (uint64_t step = tickets->step; step <= last; step++)
+        learns |= some_lapsed(tickets, step);
+    uint64_t useful_ms = __real_tickets_settle(tickets, now_ms, last);
     if (coordinates() && !learns && tickets->train_usual_ms != before)
         sim_violated(world.sim, 3,
                      "a slot is said to take %.2f ms, and nobody knows who brought it",

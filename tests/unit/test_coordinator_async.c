@@ -247,6 +247,24 @@ TEST_F(async_words_that_shards_do_not_bear_out_are_doubted, coordinator, .steps 
     assert_int_equal(granted(f), 0);
 }
 
+/* The seals are there before the worker's words. */
+TEST_F(async_a_steps_last_tickets_are_credited_when_the_servers_are_faster, coordinator, .steps = 5,
+       .async = true, .workers = 1)
+{
+    for (uint64_t i = 0; i < SLOTS; i++)
+        assert_int_equal(ticket_of(f, f->worker, 1 + i).node.index, i);
+    const struct ticket next = ticket_of(f, f->worker, 1 + SLOTS); /* of a step that stays open */
+    assert_int_equal(next.step, 1);
+    f->now_ms += 40;
+    reduce_all(f, 0);
+    assert_int_equal(status(f).last_step.slot_ms, SLOTS * 40);
+    assert_int_equal(status(f).wasted_ms, 0);
+    commit_all(f, 0);
+    f->now_ms += 10;
+    reduce_all(f, 1);
+    assert_int_equal(status(f).last_step.slot_ms, 50);
+}
+
 /* Nobody completes anything for a lease. */
 static uint64_t asked(struct coordinator_fixture *f)
 {
