@@ -8,6 +8,7 @@
 #include "deploy/roost/print.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -146,7 +147,7 @@ static void add_workers(struct line *line, const struct status_reply *status)
 static void add_results(struct line *line, const struct progress *progress,
                         const struct status_reply *status)
 {
-    if (status->samples_here > 0 && progress->sample_tokens == 1)
+    if (status->samples_here > 0 && progress->sample_tokens == 1 && !isnan(status->accuracy))
         add(line, "  acc %.1f%%", 100 * status->accuracy);
     if (status->has_validation)
         add(line, "  val %s", print_number(status->validation_loss, 3).text);

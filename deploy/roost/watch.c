@@ -368,7 +368,7 @@ static void print_people(const struct summary *summary)
     printf("steps      %" PRIu64 " of %" PRIu64 "\n", status->step, status->steps);
     if (stepped)
         printf("loss       %s\n", print_number(status->loss, 4).text);
-    if (stepped && summary->sample_tokens == 1)
+    if (stepped && summary->sample_tokens == 1 && !isnan(status->accuracy))
         printf("accuracy   %.2f %%\n", 100 * status->accuracy);
     if (status->has_validation)
         printf("validation %s%s\n", print_number(status->validation_loss, 4).text,

@@ -177,10 +177,11 @@ void async_loss(const struct async *async, uint64_t step, double ret_loss[MODEL_
     double known = ret_loss[MODEL_LOSS_COUNT], all = known + ret_loss[LOSS_UNKNOWN];
     ret_loss[MODEL_LOSS_COUNT] = all;
     ret_loss[LOSS_UNKNOWN] = 0;
-    if (known == 0)
+    if (all == 0)
         return;
-    ret_loss[MODEL_LOSS_SUM] *= all / known;
-    ret_loss[MODEL_LOSS_CORRECT] *= all / known;
+    double factor = known > 0 ? all / known : __builtin_nan("");
+    ret_loss[MODEL_LOSS_SUM] *= factor;
+    ret_loss[MODEL_LOSS_CORRECT] *= factor;
 }
 
 static void count_loss(struct async *async, uint64_t ticket, const float *loss)

@@ -111,7 +111,8 @@ static inline bool async_reduced(const struct async *async)
  * *ret_slots has its slots' bits, and no others. */
 bool async_missing(const struct async *async, uint64_t *step, uint64_t *ret_slots);
 /* Sum, samples and right answers of the step's tickets (model_loss). After a restart the losses of
- * tickets that are in the cut are not known: their samples count with the mean of the others. */
+ * tickets that are in the cut are not known: their samples count with the mean of the others.
+ * Where there are no others, sum and right answers are not a number. */
 void async_loss(const struct async *async, uint64_t step, double ret_loss[MODEL_LOSS_WEIGHTS]);
 
 /* An entry of the log: a chunk took a ticket when it had `version`. To be called in the log's

@@ -597,6 +597,20 @@ TEST_F(samples_of_tickets_that_a_cut_has_count_in_their_step, async)
     assert_true(reduced->reduced.loss_sum == 9);             /* at the mean of 3 and 4 samples */
 }
 
+/* The step's tickets are all in it. */
+TEST_F(a_loss_that_only_a_cut_had_is_not_known, async)
+{
+    const uint64_t extra[3 + WINDOW / 64] = {SLOTS, SLOTS, SLOTS, 0};
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(shard_load_extra(f->shard, i, (const uint8_t *)extra), ERR_OK);
+    shard_report(f->shard, &f->effects);
+    const struct shard_effect *reduced = effect(f, SHARD_REDUCED);
+    assert_non_null(reduced);
+    assert_true(reduced->reduced.sample_count == SLOTS);
+    assert_true(__builtin_isnan(reduced->reduced.loss_sum));
+    assert_true(__builtin_isnan(reduced->reduced.correct_count));
+}
+
 TEST_F(samples_of_a_cut_s_tickets_that_are_far_ahead_count_as_well, async)
 {
     enum { FAR = 27, TICKET = FAR * SLOTS, LOW = 60 };
