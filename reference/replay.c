@@ -90,6 +90,21 @@ static enum err log_behind(void *context, uint64_t step, const uint8_t **ret_beh
     return ERR_OK;
 }
 
+/* The run may have been resumed with tighter bounds than its tickets kept to before: what the logs
+ * say holds. No bit follows from the bounds, but `staleness` is how many versions are kept. */
+static enum err admit_order(struct log *log, uint64_t steps, struct spec *spec)
+{
+    struct spec_consistency *consistency = &spec->consistency;
+    const uint8_t *behind;
+    for (uint64_t step = 0; consistency->kind == SPEC_SSP && step < steps; step++)
+        TRY(log_behind(log, step, &behind));
+    log->offset = 0;
+    if (log->behind_max > consistency->staleness)
+        consistency->staleness = log->behind_max;
+    consistency->staleness_max = UINT32_MAX;
+    return ERR_OK;
+}
+
 /* ---- the run again ---- */
 
 struct result {
@@ -190,6 +205,7 @@ static enum err replay(const struct checkpoint *checkpoint, struct result *resul
     TRY(checkpoint_digest(checkpoint, &model, &result->stored, reason));
     TRY(log_open(&log, checkpoint, &spec, reason));
     result->steps = about->name.version;
+    TRY(admit_order(&log, result->steps, &spec));
     const struct kernels_options options = {.gemm_core = spec.train.gemm_core,
                                             .gemm_threads = (int)spec.train.threads};
     const struct kernels *kernels = NULL;
