@@ -3,9 +3,11 @@
 
 #include "common/file.h"
 #include "common/files/checkpoint.h"
+#include "common/files/order.h"
 #include "common/scoped.h"
 #include "common/settings/config.h"
 #include "kernels/kernels.h"
+#include "server/disk/journal.h"
 #include "server/disk/prepared.h"
 #include "server/disk/restore.h"
 
@@ -355,6 +357,46 @@ static enum err read_older(const struct whole_cut *whole, struct control_cuts *r
     return found->version > 0 ? read_cuts(&names, found->version - 1, ret_cuts, reason) : ERR_OK;
 }
 
+/* The generation that a file of the run is of; 0: it is none of these. */
+static uint64_t generation_of_journal(const char *file)
+{
+    struct journal_name name;
+    return journal_parse_name(file, &name) ? name.generation : 0;
+}
+
+static uint64_t generation_of_order(const char *file)
+{
+    struct order_name name;
+    return order_parse_name(file, &name) ? name.generation : 0;
+}
+
+static enum err see_generations(const char *directory, const char *folder,
+                                uint64_t (*generation_of)(const char *file), uint64_t *latest,
+                                struct reason *reason)
+{
+    scoped(buf_release) struct buf path = {0};
+    scoped(file_names_release) struct file_names names = {0};
+    TRY(buf_printf(&path, "%s/%s", directory, folder));
+    enum err err = file_list((const char *)path.data, &names, reason);
+    for (size_t i = 0; err == ERR_OK && i < names.count; i++)
+        if (generation_of(names.names[i]) > *latest)
+            *latest = generation_of(names.names[i]);
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
+}
+
+/* The run's latest generation, as its directory tells: coordinators that died before their first cut
+ * left logs of later ones than the newest cut's, and a cut that is passed over may be of one. */
+static enum err see_generation(const char *directory, const struct whole_cut *whole,
+                               uint64_t *latest, struct reason *reason)
+{
+    for (size_t i = 0; i < whole->names.count; i++)
+        if (whole->names.names[i].generation > *latest)
+            *latest = whole->names.names[i].generation;
+    TRY(see_generations(directory, "checkpoints/" JOURNAL_FOLDER, generation_of_journal, latest,
+                        reason));
+    return see_generations(directory, ORDER_FOLDER, generation_of_order, latest, reason);
+}
+
 /* The newest whole cut of the directory as facts, for a run that this store does not know. The older
  * ones come with it: servers remove those that no store has. */
 static enum err adopt(const struct control_wish *wish, struct store_run *stored,
@@ -378,6 +420,7 @@ static enum err adopt(const struct control_wish *wish, struct store_run *stored,
     memcpy(past->fingerprint, about->fingerprint.bytes, WIRE_DIGEST_BYTES);
     past->has_fingerprint = !is_zero(past->fingerprint);
     past->generation = about->name.generation;
+    TRY(see_generation(wish->directory, wish->whole, &past->generation, reason));
     fill_cut(about, &past->cut);
     TRY(read_older(wish->whole, &plan->older, reason));
     return stored->spec != NULL && stored->restore != NULL ? ERR_OK : ERR_NOMEM;

@@ -646,6 +646,27 @@ TEST_F(checkpoints_that_the_store_lacks_are_taken_when_all_that_it_knows_are_rem
     assert_int_equal(past_of(f).cut.name.version, 4); /* a share that is not mounted */
 }
 
+static void touch(struct plan_fixture *f, const char *folder, const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", f->directory, folder);
+    assert_int_equal(file_make_dirs(path, 0755, NULL), ERR_OK);
+    snprintf(path, sizeof path, "%s/%s/%s", f->directory, folder, name);
+    assert_int_equal(file_write_atomic(&file_ops_real, path, 0644, (struct slice){0}, NULL),
+                     ERR_OK);
+}
+
+/* Coordinators that died before their first cut left these; servers refuse an older generation. */
+TEST_F(a_run_that_is_taken_from_its_directory_goes_on_above_all_generations_there, plan)
+{
+    record_version(f, 3);
+    f->request.resume = true;
+    touch(f, "checkpoints/journal",
+          "g00000000000000000004-s00000-b00000000000000000005-000000.journal");
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.past.generation, 4);
+}
+
 TEST_F(a_run_that_is_taken_from_its_directory_comes_with_its_older_checkpoints, plan)
 {
     for (uint64_t version = 3; version <= 7; version++)
