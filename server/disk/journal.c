@@ -502,6 +502,8 @@ enum err journal_read(const struct file_ops *ops, const char *folder,
     TRY(list_journals(folder, &journals, &count, reason));
     for (size_t i = 0; i < count; i++) {
         char path[PATH_BYTES];
+        if (journals[i].generation == reader->generation && journals[i].server != reader->server)
+            continue;
         TRY(path_of(folder, file_name_of(journals[i]).text, path, reason));
         TRY(read_path(ops, path, journals[i], reader, ret_torn, reason));
     }

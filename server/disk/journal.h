@@ -106,7 +106,7 @@ enum err journal_prune(const struct file_ops *ops, const char *folder, struct jo
 enum err journal_remove(const struct file_ops *ops, const char *folder,
                         struct reason *reason) MUST_USE;
 
-/* Reads all files of the folder, in the order of their names; the gradient is borrowed for the
+/* Reads the files of the folder, in the order of their names; the gradient is borrowed for the
  * call. The files are synced first: a writer that was killed may not have synced them, and their
  * gradients will be acknowledged. An error of `take` ends it. *ret_torn: bytes that were cut off at
  * ends of files; `reason` then names the last one. No folder is an empty one. ERR_CORRUPT,
@@ -114,6 +114,10 @@ enum err journal_remove(const struct file_ops *ops, const char *folder,
 struct journal_reader {
     void *context;
     enum err (*take)(void *context, const struct journal_entry *entry, struct reason *reason);
+    /* Who reads: within a generation chunks stay where they are, so others' files of this one, which
+     * are being written, hold nothing of its. Generation 0: all are read. */
+    uint64_t generation;
+    uint32_t server;
 };
 enum err journal_read(const struct file_ops *ops, const char *folder,
                       const struct journal_reader *reader, uint64_t *ret_torn,

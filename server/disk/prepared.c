@@ -202,7 +202,7 @@ static enum err read_journal(const struct prepared *prepared, struct shard *shar
 {
     char folder[CHECKPOINT_PATH_BYTES];
     uint64_t torn;
-    struct journal_reader reader = {shard, redo};
+    struct journal_reader reader = {shard, redo, prepared->generation, prepared->server};
     if (shard_extra_bytes(shard) == 0 || prepared->joins)
         return ERR_OK;
     snprintf(folder, sizeof folder, "%.4000s/" JOURNAL_FOLDER, prepared->checkpoint_dir);

@@ -151,6 +151,30 @@ TEST_IN_FOLDER(segments_are_read_in_the_order_of_their_numbers)
     assert_int_equal(read_folder(path).count, 0);
 }
 
+/* A sector of theirs that the disk cannot read is no damage of this server's. */
+TEST_IN_FOLDER(others_journals_of_this_generation_are_left_alone)
+{
+    const char *path = folder_path(state, "journal");
+    struct journal_name other = first;
+    struct journal journals[2];
+    other.server = first.server + 1;
+    assert_int_equal(journal_open(&file_ops_real, path, first, &journals[0], NULL), ERR_OK);
+    assert_int_equal(journal_open(&file_ops_real, path, other, &journals[1], NULL), ERR_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        put(&journals[i], i);
+        assert_int_equal(journal_commit(&journals[i], NULL), ERR_OK);
+    }
+    for (uint64_t generation = first.generation; generation <= first.generation + 1; generation++) {
+        struct outcome outcome = {0};
+        uint64_t torn;
+        const struct journal_reader reader = {&outcome.count, take, generation, first.server};
+        assert_int_equal(journal_read(&file_ops_real, path, &reader, &torn, NULL), ERR_OK);
+        assert_int_equal(outcome.count, generation == first.generation ? 1 : 2);
+    }
+    journal_release(&journals[0]);
+    journal_release(&journals[1]);
+}
+
 TEST(names_are_read_back_and_nothing_else_is)
 {
     struct journal_name name;
