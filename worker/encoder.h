@@ -1,6 +1,6 @@
 /* Pushes on their way out: a thread of its own encodes and sends them, one after another, so that
- * heartbeats, acknowledgements and weights do not wait until a device has come so far, but for
- * encoder_drain() before the next ticket. */
+ * heartbeats, acknowledgements and weights do not wait until a device has come so far, except in
+ * encoder_drain(), before the next ticket. */
 #ifndef ROOST_WORKER_ENCODER_H
 #define ROOST_WORKER_ENCODER_H
 

@@ -223,7 +223,7 @@ static uint32_t slots_max(const struct planned_options *options, const struct pl
     return node.slots;
 }
 
-/* What passes is the program's still. In one place a worker computes slot by slot, and keeps sums of
+/* Bytes on the wire stay those of the planned program. In one place a worker computes slot by slot, and keeps sums of
  * gradients alone. */
 static enum err take_memory_of(const struct plan *plan, const struct program *program,
                                const struct simulate_result *result, uint32_t place,

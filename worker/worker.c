@@ -267,7 +267,7 @@ static void on_cloud(struct worker *worker, enum notice_verdict verdict, const c
 }
 
 /* The sentence of the compute thread's error. */
-static void note_failure(struct worker *worker, const struct agent_result *result)
+static void note_failure(struct worker *worker, const struct agent_result *result, const char *why)
 {
     const struct worker_run *run = &worker->run;
     const struct executor *executor = run->executors[result->lane];
@@ -280,7 +280,7 @@ static void note_failure(struct worker *worker, const struct agent_result *resul
         reason_set(&worker->failure, err, "member %llu has no value for this place",
                    (unsigned long long)result->blamed);
     else
-        reason_set(&worker->failure, err, "%s", worker_run_failure(run, result->lane, err));
+        reason_set(&worker->failure, err, "%s", why != NULL ? why : "");
 }
 
 static void note_graphs(struct worker *worker, uint32_t lane)
@@ -380,7 +380,7 @@ static void on_computed(struct worker *worker, const struct worker_event *event)
 {
     struct agent_result result = event->computed.result;
     result.replicated = worker->lanes[event->lane].replicated;
-    note_failure(worker, &result);
+    note_failure(worker, &result, event->computed.why);
     if (result.err == ERR_OK)
         worker_meter_add(worker, event->computed.kind, &event->computed.place,
                          &event->computed.cost);

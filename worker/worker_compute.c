@@ -263,8 +263,11 @@ static void take_turn(struct worker_lane *lane, const struct worker_task *task)
     turn_begin(&worker->turn, lane->number, lane->ticket);
     uint64_t begin_ns = time_now_ns();
     compute_ticket(lane, task, &event.computed.result);
-    if (event.computed.result.err == ERR_OK)
+    enum err err = event.computed.result.err;
+    if (err == ERR_OK)
         event.computed.cost = worker_meter_cost(lane);
+    else if (worker->run.executors[lane->number] != NULL) /* before the next lane reads samples */
+        event.computed.why = strdup(worker_run_failure(&worker->run, lane->number, err));
     turn_end(&worker->turn, lane->number);
     event.computed.compute_ms = computed_ms(lane, begin_ns);
     worker_post(worker, &event);

@@ -76,6 +76,7 @@ struct worker_event {
             struct place place;
             struct place_cost cost;
             uint64_t compute_ms; /* without waiting for weights */
+            char *why;           /* the error's sentence; owned, may be NULL */
         } computed;
         int signal;
         struct {
@@ -200,6 +201,8 @@ static inline void worker_event_release(const struct worker_event *event)
         free(event->why);
     if (event->kind == EVENT_PUSHED)
         free(event->pushed.why);
+    if (event->kind == EVENT_COMPUTED)
+        free(event->computed.why);
     if (event->kind == EVENT_UNHEARD)
         free(event->unheard.request.data);
     if (event->kind == EVENT_ACQUIRED || event->kind == EVENT_MAPPED) {
@@ -215,8 +218,8 @@ static inline void worker_post(struct worker *worker, const struct worker_event 
         worker_event_release(event);
 }
 
-/* The same of a peer's message. There are fewer under way than credits allow: one more is a broken
- * peer's. False: it is dropped; cancel its stream. What our own threads post has room for all that. */
+/* The same of a peer's message. Credits allow fewer than there is room for: one more is a broken
+ * peer's. False: it is dropped; cancel its stream. The places beyond are for our own threads. */
 static inline bool worker_post_message(struct worker *worker, const struct worker_event *event)
 {
     bool posted = inbox_post_below(worker->inbox, event, WORKER_MESSAGES_MAX) == ERR_OK;

@@ -334,13 +334,16 @@ static enum err say_waits(const struct status_reply *status, struct reason *reas
                       status->reason);
 }
 
-/* Why there may be none for long: what the run waits for, also at its start, or a full disk. */
-static enum err see_why(const struct status_reply *status, struct reason *reason)
+/* Why there may be none for long: what the run waits for, also at its start, or a full disk. After the
+ * first look what is new may be over soon, but for a lost server and a disk that got full since; a run
+ * that stops waits for that very checkpoint. */
+static enum err see_why(const struct status_reply *before, const struct status_reply *now,
+                        bool first, struct reason *reason)
 {
-    if (status->reason[0] != 0)
-        return say_waits(status, reason);
-    if (status->cut_state[0] != 0)
-        return reason_set(reason, ERR_DEADLINE, "no checkpoint is recorded: %s", status->cut_state);
+    if (now->reason[0] != 0 && (has_lost_server(now) || (first && !now->stops)))
+        return say_waits(now, reason);
+    if (now->cut_state[0] != 0 && (first || strcmp(now->cut_state, before->cut_state) != 0))
+        return reason_set(reason, ERR_DEADLINE, "no checkpoint is recorded: %s", now->cut_state);
     return ERR_OK;
 }
 
@@ -351,13 +354,13 @@ static bool is_recorded(const struct status_reply *before, const struct status_r
 
 /* What ends the wait for the checkpoint that was asked for after `before`. */
 static enum err may_wait(const struct status_reply *before, const struct status_reply *now,
-                         struct reason *reason)
+                         bool first, struct reason *reason)
 {
     if (now->run != before->run || watch_is_over(now))
-        return reason_set(reason, ERR_NO_RUN,
+        return reason_set(reason, ERR_RUN_FAILED,
                           "run %" PRIu64 " is over, without a checkpoint after step %" PRIu64,
                           before->run, before->step);
-    TRY(see_why(now, reason));
+    TRY(see_why(before, now, first, reason));
     if (now->generation != before->generation) /* a new coordinator has not heard the question */
         return reason_set(reason, ERR_DEADLINE,
                           "the run began anew from a checkpoint meanwhile: ask again");
@@ -370,16 +373,19 @@ static enum err wait_for_asked(struct client *client, const struct status_reply 
 {
     scoped(client_answer_release) struct client_answer answer = {0};
     struct status_reply now;
-    for (bool said = false;; said = true) {
-        TRY(client_status(client, &answer, &now, reason));
+    for (bool said = false;; usleep(LOOK_MS * 1000)) {
+        enum err err = client_status(client, &answer, &now, reason);
+        if (said && err != ERR_OK && err_reaction(err) == REACT_RETRY)
+            continue; /* it may be started again just now */
+        TRY(err);
         if (is_recorded(before, &now))
             break;
-        TRY(may_wait(before, &now, reason));
+        TRY(may_wait(before, &now, !said, reason));
         if (!said)
             fputs("the checkpoint is not recorded yet: its step is not done, or it is still being "
                   "written; waiting for it (Ctrl-C ends the wait, not the checkpoint)\n",
                   stderr);
-        usleep(LOOK_MS * 1000);
+        said = true;
     }
     *ret_newest = now.cut;
     return ERR_OK;

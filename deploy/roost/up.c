@@ -43,7 +43,7 @@ enum {
     START_MS = 30000,      /* until the coordinator answers */
     LEAVE_MS = 10000,      /* until a process told to end has ended */
     PAUSE_MS = 35000, /* the same of servers that write a checkpoint first: their --stop-ms twice */
-    PAUSE_SAID_MS = 1000, /* so long it is not said that there is one */
+    PAUSE_SAID_MS = 1000, /* a shorter wait is not reported */
     PAUSE_LOOK_MS = 100,
     LOG_TAIL_BYTES = 2048,
     FAILED_STARTS_MAX = 5,
@@ -264,7 +264,7 @@ static enum err start_server(struct up *up, uint32_t number, struct reason *reas
                          "--coordinator",
                          up->address,
                          NULL};
-    if (number == 0) { /* the coordinator's: its store may name the folder that this one was */
+    if (number == 0) { /* the coordinator's: its store may name the folder's former path */
         snprintf(up->address, sizeof up->address, "%s", address);
         own[8] = "--continue-only";
         own[9] = up->directory.path;
@@ -746,14 +746,16 @@ static int stopped_exit_code(const struct watch_signals *signals)
     return interrupted != EXIT_SUCCESS ? interrupted : EXIT_STOPPED;
 }
 
-/* Until the servers have ended, or Ctrl-C is pressed once more than it was `heard`. */
+/* Until the servers have ended, or Ctrl-C is pressed once more than it was `heard`: the time to leave
+ * that they have then is taken off. */
 static void wait_for_checkpoint(struct up *up, unsigned heard)
 {
-    uint64_t deadline_ns = time_after_ms(time_now_ns(), PAUSE_MS);
+    uint64_t deadline_ns = time_after_ms(time_now_ns(), PAUSE_MS - LEAVE_MS);
     children_signal(&up->children, "server", SIGTERM);
     if (children_end_within(&up->children, "server", PAUSE_SAID_MS))
         return;
-    fprintf(stderr, "waiting at most %d s for a checkpoint (Ctrl-C: at once)\n", PAUSE_MS / 1000);
+    fprintf(stderr, "waiting at most %d s for a checkpoint (Ctrl-C: %d s)\n", PAUSE_MS / 1000,
+            LEAVE_MS / 1000);
     while (watch_signals_count(up->signals) == heard && time_now_ns() < deadline_ns &&
            !children_end_within(&up->children, "server", PAUSE_LOOK_MS))
         ;

@@ -520,8 +520,12 @@ static void recall_ended(struct control *control)
  * moved or copied, and the run may go on where that was. */
 static bool is_left(const struct control *control, const struct store_run *stored)
 {
-    const char *only = control->config.continue_only;
-    if (only == NULL || strcmp(only, stored->directory) == 0)
+    const char *only = control->config.continue_only, *folder = control->config.folder;
+    char wanted[WIRE_TEXT_BYTES_MAX + 1], there[WIRE_TEXT_BYTES_MAX + 1];
+    if (only == NULL ||
+        (run_directory_name(only, folder, wanted, sizeof wanted, NULL) == ERR_OK &&
+         run_directory_name(stored->directory, folder, there, sizeof there, NULL) == ERR_OK &&
+         strcmp(wanted, there) == 0))
         return false;
     log_warning(control->config.logger, "run not continued", log_uint("run", stored->run),
                 log_text("directory", stored->directory), log_text("continue_only", only),

@@ -106,7 +106,7 @@ enum err journal_prune(const struct file_ops *ops, const char *folder, struct jo
 enum err journal_remove(const struct file_ops *ops, const char *folder,
                         struct reason *reason) MUST_USE;
 
-/* Reads the files of the folder, in the order of their names; the gradient is borrowed for the
+/* Reads the files of the folder, in the order of their numbers; the gradient is borrowed for the
  * call. The files are synced first: a writer that was killed may not have synced them, and their
  * gradients will be acknowledged. An error of `take` ends it. *ret_torn: bytes that were cut off at
  * ends of files; `reason` then names the last one. No folder is an empty one. ERR_CORRUPT,

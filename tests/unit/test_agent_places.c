@@ -202,6 +202,7 @@ TEST_F(a_place_has_the_units_that_are_cut_by_memory, agent, .tied = true,
     lease.reply.ticket.chunks = (struct number_range){0, f->model.chunks_count};
     answered(f, sequence, &lease);
     placed(f);
+    assert_true(count(f, AGENT_PULL) > 0);
     for (uint32_t i = 0; i < count(f, AGENT_PULL); i++)
         for (uint32_t c = 0; c < seen(f, AGENT_PULL, i)->pull.chunk_count; c++) {
             uint32_t chunk = seen(f, AGENT_PULL, i)->pull.chunks[c];

@@ -360,7 +360,7 @@ TEST_F(a_checkpoint_is_waited_for_no_longer_than_the_run_goes_on, commands, .sta
     looks_before = 1;
     told_later.state = RUN_FAILED;
     say(command_checkpoint);
-    assert_int_equal(failed, ERR_NO_RUN);
+    assert_int_equal(failed, ERR_RUN_FAILED);
     assert_string_equal(failure, "run 1 is over, without a checkpoint after step 400");
 }
 
@@ -373,7 +373,7 @@ TEST_F(another_run_s_checkpoint_is_not_the_one_that_was_asked_for, commands, .st
     told_later.run = 2;
     told_later.cut = (struct cut_name){2, 500};
     say(command_checkpoint);
-    assert_int_equal(failed, ERR_NO_RUN);
+    assert_int_equal(failed, ERR_RUN_FAILED);
 }
 
 /* The coordinator may be another one by now. */

@@ -401,7 +401,6 @@ TEST_IN_FOLDER(a_recorded_cut_lets_older_files_go)
     assert_int_equal(journal_prune(&file_ops_real, folder_path(state, "none"), keep, NULL), ERR_OK);
 }
 
-/* Its boots are counted anew: the file that it would begin is the one that it is to redo. */
 TEST_IN_FOLDER(p12_a_run_that_goes_back_behind_its_journal_drops_all_of_it)
 {
     uint64_t committed;
@@ -415,6 +414,7 @@ TEST_IN_FOLDER(p12_a_run_that_goes_back_behind_its_journal_drops_all_of_it)
     assert_int_equal(access(other, F_OK), 0);
 }
 
+/* Its boots are counted anew: the file that it would begin is the one that it is to redo. */
 TEST_IN_FOLDER(p3_a_start_that_lost_its_folder_writes_behind_what_is_there)
 {
     const char *path = journal_of(state, 6);

@@ -23,11 +23,13 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -96,6 +98,14 @@ int unit_run(CMFixtureFunction before_all, CMFixtureFunction after_all);
     UNIT_REGISTER(title, .test_func = title##_run, .setup_func = title##_set_up,                   \
                   .teardown_func = title##_tear_down)                                              \
     static void title(struct fixture##_fixture *f __attribute__((unused)))
+
+/* Linux 5.14 and later: whether bytes of a map can be read is told beforehand (file_map_load()). */
+static inline bool unit_kernel_loads_maps(void)
+{
+    static const char page[1] = "";
+    return madvise((void *)((uintptr_t)page & ~(uintptr_t)4095), 4096,
+                   22 /* MADV_POPULATE_READ */) == 0;
+}
 
 #define UNIT_REGISTER(title, ...)                                                                  \
     __attribute__((constructor)) static void title##_register(void)                                \

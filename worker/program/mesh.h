@@ -27,7 +27,7 @@ struct mesh mesh_alone(const struct spec_train *train);
 /* The run's. Borrows the spec. */
 struct mesh mesh_of(const struct spec *spec);
 
-/* pipeline_behind() */
+/* How many runs of units are behind a place's first one: pipeline_behind(). */
 uint32_t mesh_behind(const struct mesh *mesh, uint32_t place);
 /* How many leases of `leases` a place computes at a time, when each has so many microbatches: as
  * many as there are between a microbatch's forward there and its backward (PipeDream: stage k of p
