@@ -248,13 +248,32 @@ enum err crew_new(const struct crew_options *options, struct crew **ret_crew)
 
 /* ---- a ticket ---- */
 
+/* How often a node of that level is halved. */
+static uint32_t halvings(uint32_t devices, uint32_t node_level)
+{
+    uint32_t count = 0;
+    while (count < node_level && UINT32_C(2) << count <= devices)
+        count++;
+    return count;
+}
+
+uint32_t crew_devices(uint32_t devices, uint32_t node_slots_max)
+{
+    return UINT32_C(1) << halvings(devices, tree_level(node_slots_max));
+}
+
+uint32_t crew_part_slots(uint32_t devices, uint32_t node_slots_max)
+{
+    uint32_t level = tree_level(node_slots_max);
+    uint32_t slots = UINT32_C(1) << (level - halvings(devices, level));
+    return slots < node_slots_max ? slots : node_slots_max;
+}
+
 /* The node's descendants, one a part: as many as there are devices, and slots. A step's last nodes
  * have fewer. */
 static uint32_t cut(struct crew *crew, const struct ticket *ticket)
 {
-    uint32_t level = 0, used = 0;
-    while (level < ticket->node.level && UINT32_C(2) << level <= crew->options.count)
-        level++;
+    uint32_t level = halvings(crew->options.count, ticket->node.level), used = 0;
     for (uint32_t i = 0; i < UINT32_C(1) << level; i++) {
         const struct node node = {ticket->node.level - level, (ticket->node.index << level) + i};
         if (node_slots(node, crew->options.slots) == 0)

@@ -37,6 +37,13 @@ struct crew_options {
     struct crew_lock lock;
 };
 
+/* How many of so many devices have work of nodes up to that size, rounded up to a power of two: a crew
+ * of more is no faster. */
+uint32_t crew_devices(uint32_t devices, uint32_t node_slots_max);
+/* The most slots that one of a crew's devices computes of such a node: its executor's
+ * node_slots_max. */
+uint32_t crew_part_slots(uint32_t devices, uint32_t node_slots_max);
+
 /* What the options point to is borrowed until crew_free(). ERR_NOMEM; ERR_BUSY: the machine allows
  * no more threads. */
 enum err crew_new(const struct crew_options *options, struct crew **ret_crew) MUST_USE;

@@ -162,7 +162,7 @@ static enum err count_sets(struct executor *e, const struct executor_program *pr
     TRY(simulate_gradient_sets(&program->program, e->place, sets));
     for (uint32_t unit = 0; unit < e->model->units_count; unit++) {
         if (again)
-            sets[unit] = e->node_slots_max > 0 ? tree_level(e->node_slots_max) + 1 : 0;
+            sets[unit] = executor_sums_sets(e->node_slots_max);
         if (sets[unit] > e->unit_sets[unit])
             e->unit_sets[unit] = sets[unit];
         if (sets[unit] > e->memory.gradient_sets)
@@ -234,11 +234,13 @@ static enum err plan_programs(struct executor *e, struct reason *reason)
     return ERR_OK;
 }
 
-/* What local steps compute with is whole, and what is freed is planned as such. */
+/* What local steps compute with is whole, and what is freed is planned as such. There is room for the
+ * rows of all that is added to it. */
 static enum err choose_few(struct executor *e, const struct executor_options *options)
 {
     bool may = e->units[0] && options->local.steps == 0 && e->freed == 0;
-    if (!may || !few_rows_fit(e->k, e->model, &e->train, e->node_slots_max, &e->few))
+    uint32_t slots = options->sum_slots_max > 0 ? options->sum_slots_max : e->node_slots_max;
+    if (!may || !few_rows_fit(e->k, e->model, &e->train, slots, &e->few))
         return ERR_OK;
     e->few_sets = calloc(e->unit_sets[0], sizeof *e->few_sets);
     if (e->few_sets == NULL)

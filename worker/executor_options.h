@@ -15,6 +15,7 @@ struct executor_options {
     const struct model *model;     /* or a member's */
     const struct spec_train *train; /* slots, slot_samples, microbatch, logits_bytes_max … */
     uint32_t node_slots_max;        /* largest node that a ticket may cover; 0: validation only */
+    uint32_t sum_slots_max; /* of a node that others' parts are added of (crew.h); 0: none are */
     struct local_settings local;
     const struct program *program; /* of one place; NULL: the mesh's; borrowed for the call */
     const struct mesh *mesh;       /* NULL: one place, which has all units; borrowed for the call */

@@ -4,8 +4,8 @@
  * A unit's slots are final one after another, and are summed like a binary counter counts: after
  * slot i of a node, every trailing 1 of i means that a sum of the same size waits, and the two are
  * added there. Slots that a step does not have (no power of two) are simply missing at the end: the
- * last slot adds all that waits. That is the tree of common/tree.h, with log2(slots) + 1 sets for
- * slots that are computed one by one; a slot that begins before earlier ones are final has a set
+ * last slot adds all that waits. That is the tree of common/tree.h. Slots that are computed one by
+ * one have executor_sums_sets() sets; a slot that begins before earlier ones are final has a set
  * more. */
 #ifndef ROOST_WORKER_EXECUTOR_SUMS_H
 #define ROOST_WORKER_EXECUTOR_SUMS_H
@@ -36,6 +36,16 @@ struct executor_addition {
 /* ERR_NOMEM. */
 enum err executor_sums_init(struct executor_sums *sums, uint32_t units, uint32_t slots) MUST_USE;
 void executor_sums_release(struct executor_sums *sums);
+/* The sets that a node of up to so many slots has at once, when they are computed one by one: that of
+ * slot i, beside a sum that waits for each 1 of i. */
+static inline uint32_t executor_sums_sets(uint32_t slots)
+{
+    uint32_t sets = 0;
+    for (; slots > 0; slots /= 2)
+        sets++;
+    return sets;
+}
+
 /* No slot is under way, no sum waits: a new node. */
 void executor_sums_restart(struct executor_sums *sums);
 

@@ -144,19 +144,26 @@ static const char *setting_for_one_device(const struct worker_run *run)
         return "consistency.kind";
     if (spec->train.residency.weights != SPEC_RESIDENT)
         return "residency.weights";
-    return spec->train.node_slots == 1 ? "train.node_slots: 1" : NULL;
+    return NULL;
 }
 
-/* A node is cut in halves: a power of two of the devices computes. */
+static uint32_t node_slots_max(const struct spec_train *train)
+{
+    return train->node_slots > 0 ? train->node_slots : train->slots;
+}
+
+/* A node is cut in halves, down to its slots: a power of two of the devices computes. */
 static void choose_devices(struct worker_run *run, const struct worker_run_options *options)
 {
+    const struct spec_train *train = &run->spec.train;
     const char *setting = setting_for_one_device(run);
-    run->devices = 1;
-    while (setting == NULL && 2 * run->devices <= options->devices)
-        run->devices *= 2;
-    if (run->devices < options->devices)
-        log_warning(options->logger, "devices idle",
-                    log_uint("idle", options->devices - run->devices),
+    uint32_t slots = node_slots_max(train);
+    run->devices = setting == NULL ? crew_devices(options->devices, slots) : 1;
+    uint32_t used = run->devices < slots ? run->devices : slots;
+    if (setting == NULL && used == slots)
+        setting = train->node_slots > 0 ? "train.node_slots" : "train.slots";
+    if (used < options->devices)
+        log_warning(options->logger, "devices idle", log_uint("idle", options->devices - used),
                     log_text("because", setting != NULL ? setting : "a power of two computes"),
                     log_text("next", "go on; a worker for each device uses all"));
 }
@@ -258,7 +265,8 @@ static enum err open_executors(struct worker_run *run, const struct place *place
         .kernels = run->kernels,
         .model = place->ranks > 1 ? &run->share : &run->model,
         .train = train,
-        .node_slots_max = train->node_slots == 0 ? train->slots : train->node_slots,
+        .node_slots_max = crew_part_slots(run->devices, node_slots_max(train)),
+        .sum_slots_max = node_slots_max(train),
         .local = local_settings_of(&run->spec),
         .mesh = run->mesh.places > 1 ? &run->mesh : NULL,
         .place = place->stage,

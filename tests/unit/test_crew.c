@@ -47,8 +47,11 @@ static void set_up(struct crewed *c, struct spec_model settings, uint32_t slots,
     executor_set_up(f);
     struct crew_options options = {
         .model = &f->model, .slots = slots, .count = devices, .lock = {c, lock, unlock}};
+    const struct executor_options part = {.node_slots_max = crew_part_slots(devices, slots),
+                                          .sum_slots_max = slots};
     for (uint32_t i = 0; i < devices; i++) {
-        options.executors[i] = fixture_executor(f, 8);
+        options.executors[i] = fixture_executor_of(f, part);
+        fixture_weights(f, options.executors[i]);
         options.samples[i] = f->samples;
         if (c->failing > 0 && i == c->failing)
             options.samples[i].read = read_nothing;
@@ -133,6 +136,39 @@ TEST(the_last_nodes_of_a_step_have_fewer_parts)
     check_nodes(fixture_mlp(), 5, 4);
     check_nodes(fixture_gpt(), 6, 2);
     check_nodes(fixture_mlp(), 1, 2);
+}
+
+/* The embedding's gradient has few rows of so many words; the first device's gets those of all. */
+TEST(rows_of_all_devices_have_room_in_the_first)
+{
+    check_nodes(fixture_words(fixture_gpt(), 2000), 8, 4);
+}
+
+TEST(a_device_has_gradients_for_its_part_alone)
+{
+    struct crewed c = {0};
+    set_up(&c, fixture_mlp(), 8, 4);
+    assert_int_equal(executor_memory(c.base.executor).gradient_sets, 4); /* alone */
+    for (uint32_t i = 1; i <= 4; i++)
+        assert_int_equal(executor_memory(c.base.made[i]).gradient_sets, 2);
+    tear_down(&c);
+    assert_int_equal(crew_part_slots(8, 8), 1);
+    assert_int_equal(crew_part_slots(4, 6), 2);
+    assert_int_equal(crew_part_slots(2, 6), 4);
+    assert_int_equal(crew_part_slots(1, 6), 6);
+    assert_int_equal(crew_part_slots(8, 1), 1);
+}
+
+/* Of six slots six of eight devices compute one each. */
+TEST(a_crew_has_no_more_devices_than_have_work)
+{
+    assert_int_equal(crew_devices(8, 1), 1);
+    assert_int_equal(crew_devices(8, 2), 2);
+    assert_int_equal(crew_devices(8, 4), 4);
+    assert_int_equal(crew_devices(8, 6), 8);
+    assert_int_equal(crew_devices(7, 6), 4);
+    assert_int_equal(crew_devices(16, 16), 16);
+    assert_int_equal(crew_devices(1, 16), 1);
 }
 
 TEST(the_first_error_ends_all_parts)

@@ -63,6 +63,7 @@ TEST_F(a_node_holds_few_gradient_sets, executor, .settings = fixture_mlp())
     struct executor_memory one = executor_memory(executor);
     assert_int_equal(one.gradient_sets, 1);
     assert_int_equal(executor_memory(f->executor).gradient_sets, 4);
+    assert_int_equal(executor_memory(fixture_executor(f, 6)).gradient_sets, 3);
     assert_int_equal(executor_memory(f->executor).gradients, 4 * one.gradients);
     assert_int_equal(one.total, one.weights + one.gradients + one.activations + one.scratch);
 }

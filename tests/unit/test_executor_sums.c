@@ -40,6 +40,24 @@ TEST_F(slots_one_by_one_are_a_binary_counter, sums)
     assert_int_equal(executor_sums_node(&f->sums, 0), 0);
 }
 
+/* As many as are taken at once, of nodes of any size. */
+TEST_F(slots_one_by_one_have_the_sets_that_are_counted, sums)
+{
+    uint32_t most = 0;
+    for (uint32_t slots = 1; slots <= 70; slots++) {
+        struct executor_addition additions[TREE_LEVEL_MAX + 2];
+        executor_sums_restart(&f->sums);
+        for (uint32_t slot = 0; slot < slots; slot++) {
+            executor_sums_set(&f->sums, 0, 0);
+            uint32_t taken = (uint32_t)__builtin_popcountll(f->sums.units[0].taken);
+            most = taken > most ? taken : most;
+            executor_sums_finish(&f->sums, 0, 0, slot + 1 == slots, additions);
+        }
+        assert_int_equal(executor_sums_sets(slots), most);
+    }
+    assert_int_equal(executor_sums_sets(0), 0);
+}
+
 TEST_F(the_last_slot_adds_what_waits_where_slots_are_missing, sums)
 {
     for (uint32_t slot = 0; slot < 7; slot++)
