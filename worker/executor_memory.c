@@ -215,12 +215,15 @@ static void decide_freed(struct executor *e)
 
 static enum err plan_programs(struct executor *e, struct reason *reason)
 {
-    plan_sizes(&(struct plan){e->k, e->model, &e->train}, e->sizes);
+    const struct plan plan = {e->k, e->model, &e->train};
+    plan_sizes(&plan, e->sizes);
     for (uint32_t i = 0; i < e->trainings_count; i++) {
+        uint64_t sums = plan_sums_kept(&plan, place_of(e, &e->trainings[i]));
         uint32_t slots = e->trainings[i].program.slots;
         TRY(plan_program(e, &e->trainings[i]));
         TRY(count_sets(e, &e->trainings[i], e->alone && slots == 1));
         e->slots_max = slots > e->slots_max ? slots : e->slots_max;
+        e->memory.sums = sums > e->memory.sums ? sums : e->memory.sums;
     }
     if (e->memory.gradient_sets > EXECUTOR_SETS_MAX)
         return reason_set(reason, ERR_INVALID,
@@ -319,10 +322,9 @@ static uint64_t room_of(const struct kernels_memory *device)
 }
 
 /* The ledger of what needs what, and what makes it less. */
-static enum err does_not_fit(const struct executor *e, uint64_t bytes,
+static enum err does_not_fit(const struct executor_memory *m, uint64_t bytes,
                              const struct kernels_memory *device, struct reason *reason)
 {
-    const struct executor_memory *m = &e->memory;
     struct reason kept = {.text = "freed when acknowledged"}, reserve = {.text = ""};
     if (!m->freed)
         snprintf(kept.text, sizeof kept.text, "%" PRIu64 " sets", m->gradient_sets);
@@ -334,12 +336,33 @@ static enum err does_not_fit(const struct executor *e, uint64_t bytes,
         "the run needs %" PRIu64 " bytes, %" PRIu64 " of %" PRIu64 " are free%s: weights %" PRIu64
         ", gradients %" PRIu64 " (%s), activations "
         "%" PRIu64 ", local steps %" PRIu64 ", scratch %" PRIu64 " (of it logits %" PRIu64
-        "), on the host offloaded %" PRIu64 ", kept for other places %" PRIu64
+        "), on the host offloaded %" PRIu64 ", kept for others %" PRIu64
         "; the workspace has %" PRIu64 "; less: train.microbatch, train.recompute "
         "(activations), residency.weights streamed (weights, gradients), train.logits_bytes_max "
         "(logits), train.node_slots (gradients), more of mesh.stage or mesh.tensor",
         bytes, room_of(device), device->total, reserve.text, m->weights, m->gradients, kept.text,
-        m->activations, m->local, m->scratch, m->logits, m->hosted, m->kept, m->workspace);
+        m->activations, m->local, m->scratch, m->logits, m->hosted, m->kept + m->sums,
+        m->workspace);
+}
+
+/* What shares the host's memory: executors, and values of leases that are no longer computed. */
+static struct executor_memory of_host(const struct executor_memory *one,
+                                      const struct executor_options *options)
+{
+    const uint64_t executors = options->executors > 0 ? options->executors : 1;
+    const uint64_t leases = options->leases > 0 ? options->leases : 1;
+    struct executor_memory all = *one;
+    all.weights *= executors;
+    all.gradients *= executors;
+    all.activations *= executors;
+    all.local *= executors;
+    all.scratch *= executors;
+    all.logits *= executors;
+    all.total *= executors;
+    all.hosted *= executors;
+    all.kept *= leases;
+    all.sums *= leases;
+    return all;
 }
 
 /* A block that nobody reads. */
@@ -370,12 +393,13 @@ static enum err alloc_device(struct executor *e, const struct executor_options *
     carve_device(e, &carve, ret_local);
     e->memory.workspace = device.own;
     e->memory.total = carve.bytes + (e->lends ? carve_align(e->whole_bytes) : 0);
-    uint64_t bytes = e->memory.total + (is_host ? e->memory.hosted + e->memory.kept : 0);
+    const struct executor_memory all = is_host ? of_host(&e->memory, options) : e->memory;
+    uint64_t bytes = all.total + (is_host ? all.hosted + all.kept + all.sums : 0);
     if (device.total > 0 && bytes > room_of(&device))
-        return does_not_fit(e, bytes, &device, reason);
+        return does_not_fit(&all, bytes, &device, reason);
     e->memory_taken = e->k->alloc(e->k, carve.bytes);
     if (e->memory_taken == NULL)
-        return device.total > 0 ? does_not_fit(e, bytes, &device, reason) : ERR_NOMEM;
+        return device.total > 0 ? does_not_fit(&all, bytes, &device, reason) : ERR_NOMEM;
     carve = (struct carve){.base = e->memory_taken};
     carve_device(e, &carve, ret_local);
     for (uint32_t set = 0; set < e->few_count; set++)

@@ -20,9 +20,11 @@ struct executor_options {
     const struct program *program; /* of one place; NULL: the mesh's; borrowed for the call */
     const struct mesh *mesh;       /* NULL: one place, which has all units; borrowed for the call */
     uint32_t place;                /* of the mesh */
-    uint64_t memory_max;           /* of a device that names no limit of its own; 0: none */
-    bool direct;                   /* no graphs (graphs.h): the same bits */
-    struct shared_pool *pool;      /* where a CPU's gradients lie; NULL: on the heap. Borrowed */
+    uint64_t memory_max; /* of a device that names no limit of its own; 0: none. It is shared */
+    uint32_t executors;  /* by so many like this one (0: one) */
+    uint32_t leases;     /* and what each of so many keeps for other members (0: one) */
+    bool direct;         /* no graphs (graphs.h): the same bits */
+    struct shared_pool *pool; /* where a CPU's gradients lie; NULL: on the heap. Borrowed */
 };
 
 /* Bytes of device memory, as predicted from the program = as taken. */
@@ -39,7 +41,8 @@ struct executor_memory {
     uint64_t workspace;   /* the backend's own, taken before; not in the total */
     uint64_t total;       /* one alloc */
     uint64_t hosted;      /* of the host's memory: activations that are offloaded, */
-    uint64_t kept;        /* and at most what other places may ask for until a lease is over */
+    uint64_t kept; /* and of a lease, until it is over, at most what other places may ask for, */
+    uint64_t sums; /* and the newest sums, which other members of the place may ask for */
 };
 
 #endif

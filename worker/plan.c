@@ -297,20 +297,24 @@ static void count_row(const struct program_row *row, struct unit_call *call)
         unit_exchange_value(call, NULL);
 }
 
-static void add_exchanged(const struct plan *plan, const struct program_place *place,
-                          struct plan_bytes *bytes)
+static void count_exchanged(const struct plan *plan, const struct program_place *place,
+                            struct exchange_count *count)
 {
-    struct exchange_count count;
     struct unit_call call = {.k = plan->kernels,
                              .model = plan->model,
-                             .exchange = &count.calls,
+                             .exchange = &count->calls,
                              .samples = plan->train->microbatch,
                              .logits_bytes_max = plan->train->logits_bytes_max};
-    exchange_count_init(&count, plan->kernels, plan->model);
-    for (uint32_t i = 0; i < place->rows_count; i++)
+    exchange_count_init(count, plan->kernels, plan->model);
+    for (uint32_t i = 0; i < place->rows_count && plan->model->ranks > 1; i++)
         count_row(&place->rows[i], &call);
-    bytes->exchanged = count.counted;
-    bytes->host += count.given_bytes[0] + count.given_bytes[1];
+}
+
+uint64_t plan_sums_kept(const struct plan *plan, const struct program_place *place)
+{
+    struct exchange_count count;
+    count_exchanged(plan, place, &count);
+    return count.given_bytes[0] + count.given_bytes[1];
 }
 
 enum err plan_place(const struct plan *plan, const struct program *program,
@@ -318,8 +322,13 @@ enum err plan_place(const struct plan *plan, const struct program *program,
                     struct plan_bytes *ret_bytes)
 {
     const struct simulate_place *simulated = &result->places[place];
+    struct exchange_count exchanged;
+    count_exchanged(plan, &program->places[place], &exchanged);
     struct plan_bytes bytes = {.activations = simulated->arena_bytes,
-                               .host = simulated->outbox_bytes + simulated->hosted_bytes};
+                               .hosted = simulated->hosted_bytes,
+                               .kept = simulated->outbox_bytes + exchanged.given_bytes[0] +
+                                       exchanged.given_bytes[1],
+                               .exchanged = exchanged.counted};
     scoped(free_scoped) bool *pulled = calloc(plan->model->parameters_count, sizeof *pulled);
     scoped(free_scoped) uint32_t *sets = calloc(program->units, sizeof *sets);
     if (pulled == NULL || sets == NULL)
@@ -331,8 +340,7 @@ enum err plan_place(const struct plan *plan, const struct program *program,
     if (simulated->gradients_bytes > 0)
         bytes.gradients = simulated->gradients_bytes;
     add_scratch(plan, &program->places[place], &bytes);
-    if (plan->model->ranks > 1)
-        add_exchanged(plan, &program->places[place], &bytes);
+    bytes.host = bytes.hosted + bytes.kept;
     bytes.device = bytes.weights + bytes.gradients + bytes.activations + bytes.scratch;
     *ret_bytes = bytes;
     return ERR_OK;

@@ -31,11 +31,16 @@ enum err plan_measure(const struct plan *plan, struct simulate_cost *ret_costs,
 struct plan_bytes {
     uint64_t weights, gradients, activations, scratch; /* as an executor takes them */
     uint64_t device;                                   /* their sum */
-    uint64_t
-        host; /* offloaded, sent for the lease, and of the sums that others may still ask for */
+    uint64_t hosted;                                   /* of the host's memory: offloaded, */
+    uint64_t kept; /* sent, and of the sums what others may still ask for, until a lease is over */
+    uint64_t host; /* both */
     uint64_t pulled, pushed; /* payloads: of a version; of the nodes that the program spans */
     struct exchange_counted exchanged; /* with the other members, for these nodes */
 };
+
+/* Of its sums what the other members of the place may still ask for when the rows were walked: of the
+ * newest two (worker/outbox.h). */
+uint64_t plan_sums_kept(const struct plan *plan, const struct program_place *place);
 
 /* `result` is the program's. ERR_NOMEM. */
 enum err plan_place(const struct plan *plan, const struct program *program,

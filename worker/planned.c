@@ -171,7 +171,9 @@ static void multiply(struct plan_bytes *bytes, uint32_t lanes, uint32_t leases)
     bytes->activations *= lanes;
     bytes->scratch *= lanes;
     bytes->device *= lanes;
-    bytes->host *= leases; /* at most: what was sent for each */
+    bytes->hosted *= lanes;
+    bytes->kept *= leases; /* at most: what was sent for each */
+    bytes->host = bytes->hosted + bytes->kept;
 }
 
 /* Of the later half of steps, which the beginning is far from; the ideal is that of the busiest
@@ -235,7 +237,8 @@ static enum err take_memory_of(const struct plan *plan, const struct program *pr
     if (program->places_count > 1) {
         bytes->activations = largest.activations;
         bytes->scratch = largest.scratch;
-        bytes->host = largest.host;
+        bytes->hosted = largest.hosted;
+        bytes->kept = largest.kept;
     }
     bytes->device = bytes->weights + bytes->gradients + bytes->activations + bytes->scratch;
     return ERR_OK;

@@ -19,7 +19,7 @@ void worker_join_log_memory(struct worker *worker)
              log_uint("local_bytes", memory.local), log_uint("scratch_bytes", memory.scratch),
              log_uint("logits_bytes", memory.logits), log_uint("workspace_bytes", memory.workspace),
              log_uint("total_bytes", memory.total), log_uint("hosted_bytes", memory.hosted),
-             log_uint("kept_bytes", memory.kept),
+             log_uint("kept_bytes", memory.kept), log_uint("sums_bytes", memory.sums),
              log_uint("lanes", worker_run_lanes(&worker->run, worker->run.stage)));
 }
 

@@ -254,7 +254,6 @@ static enum err open_crew(struct worker_run *run, struct executor_options option
     return crew_new(&crew, &run->crew);
 }
 
-/* Each gets the same share of the memory. */
 static enum err open_executors(struct worker_run *run, const struct place *place,
                                struct reason *reason)
 {
@@ -270,7 +269,9 @@ static enum err open_executors(struct worker_run *run, const struct place *place
         .local = local_settings_of(&run->spec),
         .mesh = run->mesh.places > 1 ? &run->mesh : NULL,
         .place = place->stage,
-        .memory_max = run->memory_bytes / (lanes * run->devices),
+        .memory_max = run->memory_bytes,
+        .executors = lanes * run->devices,
+        .leases = has_places(run) ? spec_place_leases(&run->spec) : 1,
         .pool = run->pool,
     };
     if (place->ranks > 1)

@@ -621,6 +621,7 @@ static void assert_planned(const struct group *group, const struct member *membe
     assert_int_equal(bytes.weights, taken.weights);
     assert_int_equal(bytes.activations, taken.activations);
     assert_int_equal(bytes.scratch, taken.scratch);
+    assert_int_equal(bytes.kept, taken.kept + taken.sums);
     assert_int_equal(bytes.exchanged.bytes, member->received);
     assert_int_equal(bytes.exchanged.sum_messages + bytes.exchanged.gathers, member->given);
     assert_int_equal(result.places[member->stage].arrived_bytes, member->arrived);

@@ -243,7 +243,9 @@ TEST_F(what_other_places_may_ask_for_is_in_the_ledger, executor, .settings = fix
                                            .node_slots_max = 4,
                                            .mesh = &mesh,
                                            .place = p,
-                                           .memory_max = memory.total + memory.kept};
+                                           .memory_max = 2 * memory.total + 5 * memory.kept,
+                                           .executors = 2,
+                                           .leases = 5};
         struct executor *executor = NULL;
         struct reason reason = {.text = ""};
         assert_int_equal(memory.kept, sent[p]);
@@ -251,7 +253,7 @@ TEST_F(what_other_places_may_ask_for_is_in_the_ledger, executor, .settings = fix
         executor_free(executor);
         options.memory_max--;
         assert_int_equal(executor_new(&options, &executor, &reason), ERR_UNSUPPORTED);
-        assert_non_null(strstr(reason.text, "kept for other places"));
+        assert_non_null(strstr(reason.text, "kept for others"));
     }
     pair_close(&pair);
 }
