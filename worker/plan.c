@@ -3,6 +3,7 @@
 #include "common/scoped.h"
 #include "common/time.h"
 #include "worker/carve.h"
+#include "worker/executor_sums.h"
 #include "worker/few_rows.h"
 #include "worker/model/unit.h"
 
@@ -341,6 +342,47 @@ enum err plan_place(const struct plan *plan, const struct program *program,
         bytes.gradients = simulated->gradients_bytes;
     add_scratch(plan, &program->places[place], &bytes);
     bytes.host = bytes.hosted + bytes.kept;
+    bytes.device = bytes.weights + bytes.gradients + bytes.activations + bytes.scratch;
+    *ret_bytes = bytes;
+    return ERR_OK;
+}
+
+/* All units' sets, of slots that are computed one by one. */
+static enum err sums_bytes(const struct plan *plan, uint32_t slots_max, uint64_t *ret_bytes)
+{
+    struct plan_bytes bytes = {0};
+    uint32_t units = plan->model->units_count;
+    scoped(free_scoped) uint32_t *sets = calloc(units, sizeof *sets);
+    if (sets == NULL)
+        return ERR_NOMEM;
+    for (uint32_t unit = 0; unit < units; unit++)
+        sets[unit] = executor_sums_sets(slots_max);
+    add_gradients(plan, slots_max, sets, &bytes);
+    *ret_bytes = bytes.gradients;
+    return ERR_OK;
+}
+
+static void repeat_exchanged(struct exchange_counted *exchanged, uint32_t slots)
+{
+    exchanged->bytes *= slots;
+    exchanged->sums *= slots;
+    exchanged->sum_messages *= slots;
+    exchanged->gathers *= slots;
+    exchanged->gather_messages *= slots;
+}
+
+enum err plan_alone(const struct plan *plan, const struct program *program,
+                    const struct simulate_result *result, struct plan_walks walks,
+                    struct plan_bytes *ret_bytes)
+{
+    struct plan_bytes bytes;
+    check(program->places_count == 1 && program->slots == 1);
+    TRY(plan_place(plan, program, result, 0, &bytes));
+    if (walks.slots_max > 1) /* then none is freed before the node's end */
+        TRY(sums_bytes(plan, walks.slots_max, &bytes.gradients));
+    if (result->places[0].weights_bytes > 0)
+        bytes.pulled *= walks.slots;
+    repeat_exchanged(&bytes.exchanged, walks.slots);
     bytes.device = bytes.weights + bytes.gradients + bytes.activations + bytes.scratch;
     *ret_bytes = bytes;
     return ERR_OK;

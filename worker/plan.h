@@ -47,4 +47,17 @@ enum err plan_place(const struct plan *plan, const struct program *program,
                     const struct simulate_result *result, uint32_t place,
                     struct plan_bytes *ret_bytes) MUST_USE;
 
+/* How a worker that has all units goes through nodes. */
+struct plan_walks {
+    uint32_t slots;     /* of the node that is planned, one after another */
+    uint32_t slots_max; /* of the largest node, which it takes memory for */
+};
+
+/* Of the only place of a program of one slot, which is walked again for each slot of a node: what is
+ * streamed is pulled again as well, and gradients wait in sets for their sums. `result` is the
+ * program's. ERR_NOMEM. */
+enum err plan_alone(const struct plan *plan, const struct program *program,
+                    const struct simulate_result *result, struct plan_walks walks,
+                    struct plan_bytes *ret_bytes) MUST_USE;
+
 #endif

@@ -94,7 +94,8 @@ static enum err generate(const struct planned_options *options, struct planned *
     const struct spec_train *train = &planned->spec.train;
     planned->of_slot =
         options->microbatches > 0 ? options->microbatches : train->slot_samples / train->microbatch;
-    const struct mesh_node node = {planned->slots, planned->of_slot};
+    planned->walks = planned->mesh.places > 1 ? 1 : planned->slots;
+    const struct mesh_node node = {planned->slots / planned->walks, planned->of_slot};
     const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, node);
     TRY(rows_judge(&shape, reason));
     TRY(rows_last_judge(&shape, train, reason));
@@ -124,6 +125,7 @@ static enum err read_program(const struct planned_options *options, struct plann
     err = program_parse(buf_slice(&text), &read, reason);
     TRY(err == ERR_MALFORMED ? ERR_INVALID : err);
     if (!computes_alone(&read)) {
+        planned->walks = 1;
         planned->program = read;
         read = (struct program){0};
         return ERR_OK;
@@ -208,6 +210,12 @@ const struct plan_bytes *planned_member(const struct planned *planned, uint32_t 
     return &planned->members[(size_t)place * planned->ranks + rank];
 }
 
+/* A worker with all units has one program for all nodes. */
+static bool has_all(const struct planned *planned)
+{
+    return planned->program.places_count == 1 && planned->of_slot > 0;
+}
+
 /* A worker takes memory for the largest node that it may be given: where the coordinator chooses, of
  * all slots, or of as many as there is a program for. */
 static uint32_t slots_max(const struct planned_options *options, const struct planned *planned)
@@ -216,7 +224,7 @@ static uint32_t slots_max(const struct planned_options *options, const struct pl
     bool chosen = train->node_slots == 0 && options->node_slots == 0 && planned->of_slot > 0;
     struct mesh_node node = {chosen ? train->slots : planned->slots, planned->of_slot};
     struct reason too_many;
-    while (node.slots > planned->slots) {
+    while (node.slots > planned->slots && !has_all(planned)) {
         const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, node);
         if (rows_judge(&shape, &too_many) == ERR_OK)
             break;
@@ -225,8 +233,7 @@ static uint32_t slots_max(const struct planned_options *options, const struct pl
     return node.slots;
 }
 
-/* Bytes on the wire stay those of the planned program. In one place a worker computes slot by slot, and keeps sums of
- * gradients alone. */
+/* Bytes on the wire stay those of the planned program. */
 static enum err take_memory_of(const struct plan *plan, const struct program *program,
                                const struct simulate_result *result, uint32_t place,
                                struct plan_bytes *bytes)
@@ -234,12 +241,10 @@ static enum err take_memory_of(const struct plan *plan, const struct program *pr
     struct plan_bytes largest;
     TRY(plan_place(plan, program, result, place, &largest));
     bytes->gradients = largest.gradients;
-    if (program->places_count > 1) {
-        bytes->activations = largest.activations;
-        bytes->scratch = largest.scratch;
-        bytes->hosted = largest.hosted;
-        bytes->kept = largest.kept;
-    }
+    bytes->activations = largest.activations;
+    bytes->scratch = largest.scratch;
+    bytes->hosted = largest.hosted;
+    bytes->kept = largest.kept;
     bytes->device = bytes->weights + bytes->gradients + bytes->activations + bytes->scratch;
     return ERR_OK;
 }
@@ -251,7 +256,7 @@ static enum err plan_largest(const struct planned_options *options,
                              struct reason *reason)
 {
     const struct mesh_node node = {slots_max(options, planned), planned->of_slot};
-    if (node.slots == planned->slots)
+    if (node.slots == planned->slots || has_all(planned))
         return ERR_OK;
     TRY(mesh_training(&planned->mesh, &planned->model, node, ret_program, reason));
     return simulate_program(ret_program, clock, ret_result);
@@ -262,6 +267,7 @@ static enum err plan_members(const struct planned_options *options,
                              struct reason *reason)
 {
     const struct program *program = &planned->program;
+    const struct plan_walks walks = {planned->slots, slots_max(options, planned)};
     scoped(program_release) struct program largest = {0};
     scoped(simulate_release) struct simulate_result largest_result = {0};
     TRY(plan_largest(options, clock, planned, &largest, &largest_result, reason));
@@ -274,7 +280,10 @@ static enum err plan_members(const struct planned_options *options,
         plan.model = &planned->shares[rank];
         for (uint32_t p = 0; p < program->places_count; p++) {
             struct plan_bytes *member = &planned->members[(size_t)p * planned->ranks + rank];
-            TRY(plan_place(&plan, program, &planned->result, p, member));
+            if (has_all(planned))
+                TRY(plan_alone(&plan, program, &planned->result, walks, member));
+            else
+                TRY(plan_place(&plan, program, &planned->result, p, member));
             if (largest.places_count > 0)
                 TRY(take_memory_of(&plan, &largest, &largest_result, p, member));
             multiply(member, planned_lanes(planned, p), spec_place_leases(&planned->spec));
@@ -348,6 +357,11 @@ enum err planned_make(const struct planned_options *options, struct planned *pla
     TRY(share_model(planned));
     planned->plan = (struct plan){planned->kernels, &planned->shares[0], &planned->spec.train};
     return walk(options, planned, reason);
+}
+
+uint64_t planned_time(const struct planned *planned)
+{
+    return planned->result.time * planned->walks;
 }
 
 double planned_in_words(const struct planned_options *options, double ticks)

@@ -37,6 +37,7 @@ struct planned {
     double step, step_ideal;    /* ticks of a step, in a stream of them; 0: there is no stream */
     uint32_t slots;             /* of the node */
     uint32_t of_slot;           /* microbatches; 0: the program was read as it stands */
+    uint32_t walks; /* of the program, for the node: one place has a program of one slot */
 };
 
 /* The result borrows the options, and is released also after an error; it begins as {0}. ERR_INVALID,
@@ -50,6 +51,8 @@ const struct plan_bytes *planned_member(const struct planned *planned, uint32_t 
 /* How many leases a place computes at a time. */
 uint32_t planned_lanes(const struct planned *planned, uint32_t place);
 
+/* Ticks of the node. */
+uint64_t planned_time(const struct planned *planned);
 /* Forwards of a place, or seconds. */
 double planned_in_words(const struct planned_options *options, double ticks);
 

@@ -119,9 +119,9 @@ enum err planned_print_json(const struct planned_options *options, const struct 
     json_member_uint(&writer, "stages", planned->program.places_count);
     json_member_uint(&writer, "tensor", planned->ranks);
     json_member_text(&writer, "schedule", schedule_text(options, planned).text);
-    json_member_uint(&writer, "slots", planned->program.slots);
-    json_member_uint(&writer, "microbatches", planned->program.microbatches);
-    json_member_real(&writer, "time", planned_in_words(options, (double)planned->result.time));
+    json_member_uint(&writer, "slots", planned->program.slots * planned->walks);
+    json_member_uint(&writer, "microbatches", planned->program.microbatches * planned->walks);
+    json_member_real(&writer, "time", planned_in_words(options, (double)planned_time(planned)));
     json_member_real(&writer, "idle_share", simulate_idle_share(&planned->result));
     json_put_key(&writer, "stored");
     json_put_array(&writer);
@@ -198,7 +198,7 @@ enum err planned_print_text(const struct planned_options *options, const struct 
     fwrite(text.data, 1, text.bytes, stdout);
     fprintf(stderr, "%s: time %g%s, idle share %.3f, %" PRIu64 " bytes between places\n",
             schedule_text(options, planned).text,
-            planned_in_words(options, (double)planned->result.time), options->uniform ? "" : " s",
+            planned_in_words(options, (double)planned_time(planned)), options->uniform ? "" : " s",
             simulate_idle_share(&planned->result), boundary_bytes(planned));
     print_exchanged(planned);
     if (planned->step > 0)

@@ -205,7 +205,7 @@ static enum err draw(const struct arguments *arguments, const struct planned *pl
     scoped(buf_release) struct buf svg = {0};
     char caption[80];
     snprintf(caption, sizeof caption, "time %g%s, idle %.1f %%",
-             planned_in_words(&arguments->plan, (double)planned->result.time),
+             planned_in_words(&arguments->plan, (double)planned_time(planned)),
              arguments->plan.uniform ? "" : " s", 100 * simulate_idle_share(&planned->result));
     TRY(draw_program(&planned->program, &planned->result, caption, &svg));
     return file_write_atomic(&file_ops_real, arguments->svg, 0644, buf_slice(&svg), reason);

@@ -5,7 +5,7 @@
 #include "common/program/passes.h"
 #include "worker/executor.h"
 #include "worker/plan.h"
-#include "worker/program/schedule.h"
+#include "worker/program/mesh.h"
 
 enum { UNITS_MAX = 16 };
 
@@ -111,6 +111,73 @@ TEST_F(an_mlp_needs_what_its_executor_takes, executor, .settings = fixture_mlp()
 {
     needs_what_an_executor_takes(f, 1);
     needs_what_an_executor_takes(f, 8);
+}
+
+/* ---- one place ---- */
+
+static enum err count_asked(void *context, uint32_t unit)
+{
+    (*(uint32_t(*)[UNITS_MAX])context)[unit]++;
+    return ERR_OK;
+}
+
+/* Bytes that a node pulls: each parameter of a unit each time, but for the loss. */
+static uint64_t pulls(struct executor_fixture *f, struct executor *executor, struct ticket ticket)
+{
+    uint32_t asked[UNITS_MAX] = {0};
+    uint64_t bytes = 0;
+    const struct executor_hooks hooks = {.context = asked, .ask = count_asked};
+    assert_int_equal(executor_run(executor, &ticket, &f->samples, &hooks, NULL), ERR_OK);
+    for (uint32_t unit = 0; unit < f->model.units_count; unit++) {
+        const struct model_unit *about = &f->model.units[unit];
+        for (uint32_t i = 0; i < about->uses_count; i++) {
+            uint32_t parameter = f->model.uses[about->use_first + i].parameter;
+            if (parameter != f->model.loss_parameter)
+                bytes += asked[unit] * f->model.parameters[parameter].weights * sizeof(float);
+        }
+    }
+    return bytes;
+}
+
+/* A node of `slots`, where the worker may be given one of `slots_max`. */
+static void walks_what_an_executor_does(struct executor_fixture *f, struct plan_walks walks)
+{
+    scoped(program_release) struct program program = {0};
+    scoped(simulate_release) struct simulate_result result = {0};
+    struct program_sizes sizes[UNITS_MAX];
+    const struct simulate_cost costs[UNITS_MAX] = {{0, 0, 0}};
+    const struct simulate_options options = {.costs = costs, .sizes = sizes};
+    const struct plan plan = {f->k, &f->model, &f->train};
+    const struct mesh alone = mesh_alone(&f->train);
+    const struct mesh_node slot = {1, f->train.slot_samples / f->train.microbatch};
+    struct plan_bytes bytes;
+    assert_true(f->model.units_count <= UNITS_MAX);
+    assert_int_equal(mesh_training(&alone, &f->model, slot, &program, NULL), ERR_OK);
+    plan_sizes(&plan, sizes);
+    assert_int_equal(simulate_program(&program, &options, &result), ERR_OK);
+    assert_int_equal(plan_alone(&plan, &program, &result, walks, &bytes), ERR_OK);
+    struct executor *executor =
+        fixture_executor_of(f, (struct executor_options){.node_slots_max = walks.slots_max});
+    const struct executor_memory taken = executor_memory(executor);
+    assert_int_equal(bytes.weights, taken.weights);
+    assert_int_equal(bytes.gradients, taken.gradients);
+    assert_int_equal(bytes.activations, taken.activations);
+    assert_int_equal(bytes.device, taken.total);
+    assert_int_equal(bytes.hosted, taken.hosted);
+    if (alone.residency.streamed)
+        assert_int_equal(bytes.pulled,
+                         pulls(f, executor, fixture_ticket(0, tree_level(walks.slots), 0)));
+}
+
+TEST_F(a_node_in_one_place_is_planned_slot_by_slot, executor, .settings = fixture_gpt())
+{
+    for (int streamed = 0; streamed <= 1; streamed++) {
+        f->train.residency.weights = streamed ? SPEC_STREAMED : SPEC_RESIDENT;
+        f->train.residency.order = SPEC_BY_UNIT;
+        walks_what_an_executor_does(f, (struct plan_walks){1, 1});
+        walks_what_an_executor_does(f, (struct plan_walks){4, 4});
+        walks_what_an_executor_does(f, (struct plan_walks){1, 6});
+    }
 }
 
 /* ---- stages ---- */
