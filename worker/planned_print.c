@@ -119,8 +119,9 @@ enum err planned_print_json(const struct planned_options *options, const struct 
     json_member_uint(&writer, "stages", planned->program.places_count);
     json_member_uint(&writer, "tensor", planned->ranks);
     json_member_text(&writer, "schedule", schedule_text(options, planned).text);
-    json_member_uint(&writer, "slots", planned->program.slots * planned->walks);
-    json_member_uint(&writer, "microbatches", planned->program.microbatches * planned->walks);
+    json_member_uint(&writer, "slots", (uint64_t)planned->program.slots * planned->walks);
+    json_member_uint(&writer, "microbatches",
+                     (uint64_t)planned->program.microbatches * planned->walks);
     json_member_real(&writer, "time", planned_in_words(options, (double)planned_time(planned)));
     json_member_real(&writer, "idle_share", simulate_idle_share(&planned->result));
     json_put_key(&writer, "stored");
