@@ -223,8 +223,8 @@ static void set_open_bytes(struct accepted *accepted, uint32_t bytes)
     atomic_fetch_add(&accepted->table->unfinished_bytes, (long long)bytes - before);
 }
 
-/* The one that has most, when those that are not closing have too much: what the others have counts
- * until the library is through with them, and nobody else is to go for it. */
+/* The one that has most, when those that are not closing have too much. The bytes of those that close
+ * are still counted, until the library has ended them: no other one is to go for these. */
 static void close_largest(struct accepted_table *table)
 {
     thread_lock(&table->lock);

@@ -207,8 +207,7 @@ struct cut_names {
     size_t count;
 };
 
-/* Passes over damaged ones, and over such as a rewind has left behind: before each cut comes one with
- * fewer steps. `version_max`: they have at most so many. */
+/* Passes over damaged ones, and over those that a rewind undid: each cut's predecessor has fewer steps. `version_max`: they have at most so many. */
 static enum err read_cuts(const struct cut_names *names, uint64_t version_max,
                           struct control_cuts *ret_cuts, struct reason *reason)
 {

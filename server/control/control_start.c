@@ -84,7 +84,7 @@ static enum err judge_adopted(const char *directory, struct reason *reason)
     return ERR_OK;
 }
 
-/* What an async run's servers have logged follows the newest cut, and none of it the chosen one. The
+/* What an async run's servers have logged follows the newest cut, not the chosen one. The
  * choice of the newest itself, which takes back another, loses nothing. `forgotten`: the store had a
  * newer one; after a crash their folders say so. */
 static enum err drop_journal(const char *checkpoint_dir, bool forgotten, struct reason *reason)
@@ -307,8 +307,8 @@ static enum err begin_run(struct control *control, uint64_t now_ns, struct contr
 
 /* ---- the run that an operator starts ---- */
 
-/* Of an interrupted run that nobody has resumed here, as of one whose directory has moved: no start is
- * to go on with it beside the new one. */
+/* A run that the store calls active and that nobody has resumed, as one whose directory has moved, ends:
+ * no later start goes on with it beside the new one. */
 static enum err end_left(struct control *control, struct reason *reason)
 {
     scoped(store_run_release) struct store_run left = {0};

@@ -40,7 +40,7 @@ struct whole_cut {
 
 /* OK: that one, until it is forgotten. ERR_SEARCHING: it is not known yet, or another directory is
  * looked through; ask again. ERR_NOT_FOUND: the directory has none; CORRUPT: none is whole;
- * others: it cannot be told whether the newest is that is not damaged. */
+ * others: the newest that is not damaged cannot be read. */
 enum err whole_cut_ask(struct whole_cut *whole, const char *checkpoint_dir, uint64_t now_ns,
                        struct checkpoint_name *ret_name, struct reason *reason) MUST_USE;
 /* Whether there is more to read. */

@@ -2,6 +2,7 @@
 #include "tests/unit/folder.h"
 
 #include "common/files/checkpoint.h"
+#include "common/files/order.h"
 #include "server/control/control_mesh.h"
 #include "server/control/control_run.h"
 
@@ -659,12 +660,18 @@ static void touch(struct plan_fixture *f, const char *folder, const char *name)
 /* Coordinators that died before their first cut left these; servers refuse an older generation. */
 TEST_F(a_run_that_is_taken_from_its_directory_goes_on_above_all_generations_there, plan)
 {
+    char order[ORDER_NAME_BYTES];
     record_version(f, 3);
     f->request.resume = true;
     touch(f, "checkpoints/journal",
           "g00000000000000000004-s00000-b00000000000000000005-000000.journal");
     assert_int_equal(plan(f), ERR_OK);
     assert_int_equal(f->plan.past.generation, 4);
+    control_plan_release(&f->plan);
+    order_name_file((struct order_name){.generation = 6, .boot = 5}, order);
+    touch(f, ORDER_FOLDER, order);
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.past.generation, 6);
 }
 
 TEST_F(a_run_that_is_taken_from_its_directory_comes_with_its_older_checkpoints, plan)

@@ -108,9 +108,10 @@ static void cut_writer_tear_down(struct cut_writer_fixture *f)
 
 static void give_next(struct cut_writer_fixture *f, bool last)
 {
+    uint32_t chunk = f->chunks++;
     const struct shard_effect effect = {.kind = SHARD_SNAPSHOT,
                                         .snapshot = {.cut = {1, 1},
-                                                     .chunk = f->chunks++,
+                                                     .chunk = chunk,
                                                      .n = WEIGHTS,
                                                      .block = counted_ref(f->block),
                                                      .last = last,
