@@ -21,7 +21,7 @@ SPIRAL = "{kind: spiral, validation: 0}"
 # Technique, model, level of nodes, words of both commands, settings of the run.
 ROWS = (
     ("one worker", GPT, 0, (), {}),
-    ("accumulation over a node of 4 slots", GPT, 2, ("--stages", 1), {}),
+    ("accumulation over a node of 4 slots", GPT, 2, (), {}),
     ("naive model parallelism, 4 stages", GPT, 0, ("--stages", 4, "--schedule", "naive"), {}),
     ("GPipe, 2 stages", GPT, 0, ("--stages", 2, "--schedule", "gpipe"), {}),
     ("GPipe, 4 stages", GPT, 0, ("--stages", 4, "--schedule", "gpipe"), {}),

@@ -164,8 +164,8 @@ static const struct moment *moment_at(const struct history_chunk *chunk, uint64_
     return moment != NULL && moment->version == version ? moment : NULL;
 }
 
-/* The chunk's moment of exactly that state, rather one on its way; NULL: none. */
-/* With these weights, and that behind them. */
+/* The chunk's moment with exactly these weights and that behind them, rather one on its way; NULL:
+ * none. */
 static struct moment *moment_of(const struct sim *sim, const struct history_chunk *chunk,
                                 const void *weights, const void *rest)
 {
@@ -223,6 +223,16 @@ static void check_nothing_lost(struct sim *sim, const struct history_chunk *chun
                      (unsigned long long)chunk->served);
 }
 
+/* What it begins with has tickets, and not their losses. */
+static void note_unknown(struct sim *sim, const struct moment *moment)
+{
+    for (; moment->before != NULL; moment = moment->before) {
+        uint64_t end = moment->ticket / sim->scenario.spec.train.slots + 1;
+        if (end > sim->history.unknown)
+            sim->history.unknown = end;
+    }
+}
+
 static void begin(struct sim *sim, struct sim_thread *thread, const struct shard_order_entry *entry)
 {
     struct history_chunk *chunk = &sim->history.chunks[entry->chunk];
@@ -235,6 +245,8 @@ static void begin(struct sim *sim, struct sim_thread *thread, const struct shard
     if (moment == NULL || moment->version != entry->version)
         sim_violated(sim, 16, "s%u begins chunk %u with a version %llu that it never had",
                      thread->index, entry->chunk, (unsigned long long)entry->version);
+    if (chunk->spec.loss)
+        note_unknown(sim, moment);
     thread->is_late = shard_generation(thread->shard) < chunk->generation;
     if (thread->is_late)
         return;

@@ -23,7 +23,8 @@ struct history {
     struct history_chunk *chunks; /* NULL: the run is not async */
     size_t attempt_count, attempt_capacity;
     struct history_attempt *attempts;
-    float *weights; /* of the whole model */
+    float *weights;   /* of the whole model */
+    uint64_t unknown; /* of steps before this one a server may not know a loss */
     struct shard_effects effects;
 };
 

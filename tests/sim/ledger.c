@@ -5,7 +5,6 @@
 #include "common/files/step_log.h"
 #include "common/model/pieces.h"
 #include "common/scoped.h"
-#include "server/coordinator/window.h"
 #include "server/member/holdings.h"
 #include "server/threads/shards.h"
 #include "tests/sim/sim.h"
@@ -56,14 +55,6 @@ static void begin_step(struct sim *sim, struct sim_thread *thread, uint64_t step
            sim->compute.piece_count * sizeof *thread->ledger.counted);
 }
 
-/* A cut, and a chunk that moves, have tickets of as many steps as are open, without their losses. */
-static void note_unknown(struct sim *sim, uint64_t version)
-{
-    uint64_t end = version + 1 + window_steps(&sim->run);
-    if (version > 0 && end > sim->ledger.unknown)
-        sim->ledger.unknown = end;
-}
-
 void ledger_prepared(struct sim *sim, struct sim_thread *thread, bool joins)
 {
     struct server_ledger *ledger = &thread->ledger;
@@ -82,7 +73,6 @@ void ledger_prepared(struct sim *sim, struct sim_thread *thread, bool joins)
     ledger->left_out = false;
     ledger->boot = server->boot;
     ledger->start = ledger->version = ledger->decided = shard_version(thread->shard);
-    note_unknown(sim, ledger->start);
     for (uint32_t i = 0; i <= delay_of(sim); i++)
         begin_step(sim, thread, ledger->start + i);
 }
@@ -324,10 +314,8 @@ void ledger_arrived(struct sim *sim, struct sim_thread *thread, const struct tra
                      thread->index, transfer->chunk, (unsigned long long)transfer->version);
     if (err == ERR_MALFORMED)
         sim_violated(sim, 7, "s%u calls a chunk malformed", thread->index);
-    if (err != ERR_OK)
-        return;
-    thread->ledger.left_out = false; /* the run that went on without it gives it chunks */
-    note_unknown(sim, transfer->version);
+    if (err == ERR_OK)
+        thread->ledger.left_out = false; /* the run that went on without it gives it chunks */
 }
 
 void ledger_published(struct sim *sim, struct sim_thread *thread, const struct weights *header,
@@ -592,7 +580,7 @@ static void check_validated(struct sim *sim, uint64_t version)
 static void check_async_metrics(struct sim *sim, const struct step_row *row)
 {
     const struct seal_metrics *metrics = &row->metrics;
-    bool unknown = row->step < sim->ledger.unknown && __builtin_isnan(metrics->loss) &&
+    bool unknown = row->step < sim->history.unknown && __builtin_isnan(metrics->loss) &&
                    __builtin_isnan(metrics->accuracy);
     bool likely = (sim->scenario.executor || (metrics->loss >= 0 && metrics->loss <= 1)) &&
                   metrics->accuracy >= 0 && metrics->accuracy <= 1;

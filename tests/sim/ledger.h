@@ -20,7 +20,6 @@ struct sim_ledger {
     struct cut_name recorded;
     struct cut_record record; /* the same cut */
     double loss;              /* of the step decided last */
-    uint64_t unknown;         /* async: of steps before this one a server may not know a loss */
     /* the newest generation in which each version was validated */
     uint64_t validated[SIM_STEPS_MAX + 1];
     bool stopping;    /* an operator has asked for it */
