@@ -166,11 +166,22 @@ void steps_take(struct run *run, const struct commit *commit)
     run->steps.committed = true;
 }
 
-/* The time that the step's slots took; async: of all slots done since the newest commit. */
-static uint64_t slot_ms(struct run *run, uint64_t now_ms)
+/* Members that share a lease are credited when it ends (places.c). */
+static void give_credit(void *context, uint64_t member_id, uint32_t slots)
 {
+    struct coordinator *coordinator = context;
+    struct member *member = members_find(&coordinator->members, member_id);
+    if (member != NULL && coordinator->run.gangs.seats == 0)
+        member->slots_done += slots;
+}
+
+/* The time that the step's slots took; async: of all slots done since the newest commit. */
+static uint64_t slot_ms(struct coordinator *coordinator, uint64_t now_ms)
+{
+    struct run *run = &coordinator->run;
+    const struct tickets_credit credit = {coordinator, give_credit};
     uint64_t before = run->steps.useful_before;
-    uint64_t step_ms = tickets_settle(&run->tickets, now_ms, run->steps.version);
+    uint64_t step_ms = tickets_settle(&run->tickets, now_ms, run->steps.version, &credit);
     if (!run->settings.async)
         return step_ms;
     run->steps.useful_before = run->tickets.useful_ms;
@@ -196,7 +207,7 @@ const struct step_row *steps_report(struct coordinator *coordinator, uint64_t no
         .speculative = (uint32_t)(tickets->speculative - run->steps.speculative_before),
         .audited = (uint32_t)(tickets->audited - run->steps.audited_before),
         .duration_ms = now_ms - run->steps.committed_ms,
-        .slot_ms = slot_ms(run, now_ms),
+        .slot_ms = slot_ms(coordinator, now_ms),
     };
     run->steps.redone_before = tickets->redone;
     run->steps.speculative_before = tickets->speculative;

@@ -731,9 +731,12 @@ static bool brought_alone(const struct tickets *tickets, const struct lease *lea
 
 /* A lease that is the last of its step ends so, when the servers' reports are faster than the
  * worker's complete. */
-static void settle_lease(struct tickets *tickets, uint64_t now_ms, struct lease *lease)
+static void settle_lease(struct tickets *tickets, uint64_t now_ms, struct lease *lease,
+                         const struct tickets_credit *credit)
 {
     uint32_t made_done = mark_done(work_of(tickets, lease->kind, lease->step), lease->node);
+    if (made_done > 0 && credit != NULL)
+        credit->give(credit->context, lease->member, made_done);
     if (made_done == 0)
         doubt_if_overdue(tickets, now_ms, lease);
     else if (!lease->untimed && brought_alone(tickets, lease))
@@ -752,24 +755,25 @@ static void settle_lapsed(struct tickets *tickets, uint64_t now_ms, struct work 
 }
 
 static void settle_leases(struct tickets *tickets, uint64_t now_ms, const struct work *work,
-                          bool audits)
+                          bool audits, const struct tickets_credit *credit)
 {
     struct lease *lease = leases_youngest(&tickets->leases);
     while (lease != NULL) {
         struct lease *before = leases_before(&tickets->leases, lease);
         if (lease_work(tickets, lease) == work && lease->audit == audits)
-            settle_lease(tickets, now_ms, lease);
+            settle_lease(tickets, now_ms, lease, credit);
         lease = before;
     }
 }
 
-uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms, uint64_t last)
+uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms, uint64_t last,
+                        const struct tickets_credit *credit)
 {
     for (uint64_t step = tickets->step; step <= last && is_open(tickets, step); step++) {
         struct work *work = train_of(tickets, step);
         settle_lapsed(tickets, now_ms, work);
-        settle_leases(tickets, now_ms, work, false);
-        settle_leases(tickets, now_ms, work, true);
+        settle_leases(tickets, now_ms, work, false, credit);
+        settle_leases(tickets, now_ms, work, true, credit);
     }
     return train_of(tickets, last)->useful_ms;
 }

@@ -184,10 +184,18 @@ uint32_t tickets_held(const struct tickets *tickets, uint64_t member);
 /* The ticket, whose node is valid, is done; the lease of its attempt, if it is still there, ends.
  * A step that is not open is passed over. Returns the slots that this made done. */
 uint32_t tickets_done(struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
+/* Hears whose lease brought slots that nobody completed. */
+struct tickets_credit {
+    void *context;
+    void (*give)(void *context, uint64_t member, uint32_t slots);
+};
+
 /* The steps up to `last` are over, by the shards' seals: so their leased slots were counted too,
  * although nobody completed them. Their leases end, the youngest first, which gets the credit, and
- * those of audits last. Returns the useful time of `last`, in milliseconds. */
-uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms, uint64_t last);
+ * those of audits last; credit: NULL: nobody wants to know. Returns the useful time of `last`, in
+ * milliseconds. */
+uint64_t tickets_settle(struct tickets *tickets, uint64_t now_ms, uint64_t last,
+                        const struct tickets_credit *credit);
 /* The lease of that attempt, which is not over, begins now: what came before is not counted, until
  * it lapses, is overdue or ends. */
 void tickets_renew(struct tickets *tickets, uint64_t now_ms, uint64_t attempt);

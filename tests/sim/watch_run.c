@@ -24,7 +24,8 @@ static bool coordinates(void)
 /* ---- tickets ---- */
 
 REAL(uint32_t, tickets_done, struct tickets *tickets, uint64_t now_ms, const struct ticket *ticket);
-REAL(uint64_t, tickets_settle, struct tickets *tickets, uint64_t now_ms, uint64_t last);
+REAL(uint64_t, tickets_settle, struct tickets *tickets, uint64_t now_ms, uint64_t last,
+     const struct tickets_credit *credit);
 REAL(uint32_t, tickets_lapse, struct tickets *tickets, uint64_t now_ms, uint64_t *ret_due_ms);
 
 /* Of the other leases on the node, those that are an audit's second. */
@@ -73,13 +74,14 @@ static bool some_lapsed(const struct tickets *tickets, uint64_t step)
 }
 
 /* 3: how long a slot takes is not learnt from seals when another worker may have brought it. */
-uint64_t __wrap_tickets_settle(struct tickets *tickets, uint64_t now_ms, uint64_t last)
+uint64_t __wrap_tickets_settle(struct tickets *tickets, uint64_t now_ms, uint64_t last,
+                               const struct tickets_credit *credit)
 {
     double before = tickets->train_usual_ms;
     bool learns = !all_have_twins(tickets, last);
     for (uint64_t step = tickets->step; step <= last; step++)
         learns |= some_lapsed(tickets, step);
-    uint64_t useful_ms = __real_tickets_settle(tickets, now_ms, last);
+    uint64_t useful_ms = __real_tickets_settle(tickets, now_ms, last, credit);
     if (coordinates() && !learns && tickets->train_usual_ms != before)
         sim_violated(world.sim, 3,
                      "a slot is said to take %.2f ms, and nobody knows who brought it",

@@ -153,6 +153,20 @@ TEST_F(who_leaves_says_why, coordinator, .steps = 3)
     assert_false(coordinator_member(f->coordinator, 2, &member));
 }
 
+TEST_F(who_brought_a_step_is_credited_though_servers_were_faster_than_its_complete, coordinator,
+       .steps = 3, .whole_steps = true)
+{
+    struct coordinator_member member;
+    uint64_t a = join(f);
+    struct ticket ticket = ticket_of(f, a, 1);
+    step(f, 0);
+    assert_true(coordinator_member(f->coordinator, 0, &member));
+    assert_int_equal(member.slots_done, SLOTS);
+    assert_int_equal(complete(f, a, ticket, ERR_OK), ERR_OK);
+    assert_true(coordinator_member(f->coordinator, 0, &member));
+    assert_int_equal(member.slots_done, SLOTS);
+}
+
 TEST_F(joining_again_after_a_rewind_is_neither_a_join_nor_a_loss, coordinator, .steps = 9)
 {
     struct coordinator_member member;

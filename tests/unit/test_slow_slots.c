@@ -138,7 +138,7 @@ static void make_step(struct slow_slots_fixture *f)
         end_all(f);
     }
     uint64_t step = f->tickets.step + 1;
-    tickets_settle(&f->tickets, (uint64_t)f->now_ms, f->tickets.step);
+    tickets_settle(&f->tickets, (uint64_t)f->now_ms, f->tickets.step, NULL);
     tickets_open(&f->tickets, (struct tickets_open){.version = step, .step = step, .steps = 1});
     memset(f->brought, 0, sizeof f->brought);
     for (uint32_t i = 0; f->shared && i < f->workers; i++)

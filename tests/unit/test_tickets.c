@@ -318,7 +318,7 @@ TEST_F(a_shared_lease_with_more_time_keeps_none_behind_it_from_lapsing, tickets,
 static uint64_t next_lapses_after(struct tickets *tickets, uint64_t now_ms)
 {
     uint64_t due_ms;
-    tickets_settle(tickets, now_ms, tickets->step);
+    tickets_settle(tickets, now_ms, tickets->step, NULL);
     tickets_open(tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 1});
     grant(tickets, now_ms, 2, 1);
     assert_int_equal(tickets_lapse(tickets, now_ms, &due_ms), 0);
@@ -368,7 +368,7 @@ static struct tickets tickets_with_hoarder(uint64_t now_ms)
     struct tickets_fixture f = {.usual = true};
     tickets_set_up(&f);
     done(&f.tickets, now_ms, grant(&f.tickets, now_ms - 10, 1, 2));
-    tickets_settle(&f.tickets, now_ms, f.tickets.step);
+    tickets_settle(&f.tickets, now_ms, f.tickets.step, NULL);
     tickets_open(&f.tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 1});
     return f.tickets;
 }
@@ -406,7 +406,7 @@ TEST(who_is_as_late_as_anybody_may_be_is_not_doubted)
     grant(&tickets, 0, 2, 2);
     done(&tickets, 20, first);
     tickets_mark(&tickets, 0, 1, true); /* shards have it */
-    tickets_settle(&tickets, 39, tickets.step);
+    tickets_settle(&tickets, 39, tickets.step, NULL);
     tickets_open(&tickets, (struct tickets_open){.version = 1, .step = 1, .steps = 1});
     grant(&tickets, 39, 2, 9);
     grant(&tickets, 39, 2, 9);
@@ -664,7 +664,7 @@ TEST_F(a_unit_s_time_is_useful_once_and_what_else_was_leased_is_wasted, tickets,
     done(&f->tickets, 220, second); /* half of it was done already */
     assert_int_equal(f->tickets.useful_ms, 50 + 20);
     assert_int_equal(f->tickets.wasted_ms, 60 + 20);
-    assert_int_equal(tickets_settle(&f->tickets, 300, f->tickets.step), 70);
+    assert_int_equal(tickets_settle(&f->tickets, 300, f->tickets.step, NULL), 70);
 }
 
 TEST_F(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so, tickets, .slots = 2,
@@ -673,7 +673,7 @@ TEST_F(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so, tic
     grant(&f->tickets, 0, 1, 3);
     grant(&f->tickets, 5, 2, 3);
     expect_node(grant(&f->tickets, LEASE_MS, 3, 3), 0, 0); /* the slowest one as well */
-    assert_int_equal(tickets_settle(&f->tickets, LEASE_MS + 10, f->tickets.step),
+    assert_int_equal(tickets_settle(&f->tickets, LEASE_MS + 10, f->tickets.step, NULL),
                      10 + LEASE_MS + 5);
     tickets_check(&f->tickets);
     assert_int_equal(f->tickets.wasted_ms, LEASE_MS + 10);
@@ -681,7 +681,7 @@ TEST_F(a_step_that_is_over_credits_the_youngest_of_those_who_did_not_say_so, tic
     /* the second slot's; of the first one nobody knows who brought it */
     assert_true(f->tickets.train_usual_ms == LEASE_MS + 5);
     tickets_open(&f->tickets, (struct tickets_open){.step = 1, .steps = 1});
-    assert_int_equal(tickets_settle(&f->tickets, LEASE_MS + 10, f->tickets.step), 0);
+    assert_int_equal(tickets_settle(&f->tickets, LEASE_MS + 10, f->tickets.step, NULL), 0);
 }
 
 TEST_F(a_rewind_wastes_all_that_is_leased, tickets, .slots = 4, .node_slots = 1)
