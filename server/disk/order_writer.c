@@ -61,6 +61,7 @@ struct order_writer {
     uint64_t number;      /* of the run */
     struct journal journal;
     bool has_journal, broken;
+    bool gave_up; /* the journal has no room, and nobody waits for it: what is left is dropped */
     uint64_t durable[THREADS_MAX], put[THREADS_MAX]; /* gradients of each thread's shard */
 };
 
@@ -141,14 +142,6 @@ static bool pause_unless_over(struct order_writer *writer)
     return !over;
 }
 
-static bool is_superseded(struct order_writer *writer)
-{
-    thread_lock(&writer->mutex);
-    bool superseded = superseded_locked(writer);
-    thread_unlock(&writer->mutex);
-    return superseded;
-}
-
 /* Tries again until there is room for what is to be written, or nobody waits for it any more. */
 static enum err try_later(struct order_writer *writer, write_fn *write, uint64_t needed_bytes,
                           struct reason *reason)
@@ -169,17 +162,23 @@ static enum err commit_record(struct order_writer *writer, struct reason *reason
     return journal_commit(&writer->journal, reason);
 }
 
+static bool writes_journal(const struct order_writer *writer)
+{
+    return writer->has_journal && !writer->broken && !writer->gave_up;
+}
+
 /* Writes the record to the disk; the journal is broken when that fails. */
 static void commit_journal(struct order_writer *writer)
 {
     struct reason reason = {{0}};
-    if (!writer->has_journal || writer->broken || writer->journal.count == 0)
+    if (!writes_journal(writer) || writer->journal.count == 0)
         return;
     enum err err = commit_record(writer, &reason);
     if (err == ERR_NO_SPACE)
         err = try_later(writer, commit_record, writer->journal.record.bytes, &reason);
-    if (err == ERR_NO_SPACE && is_superseded(writer))
-        return; /* nothing was acknowledged */
+    writer->gave_up = err == ERR_NO_SPACE; /* nothing was acknowledged */
+    if (writer->gave_up)
+        return;
     if (err != ERR_OK) {
         fail(writer, &reason);
         return;
@@ -198,7 +197,7 @@ static void put_gradients(struct order_writer *writer, const struct written *wri
 {
     const struct shard_order *order = &written->order;
     check(written->thread < writer->config.threads);
-    for (uint32_t i = 0; i < order->count && writer->has_journal && !writer->broken; i++) {
+    for (uint32_t i = 0; i < order->count && writes_journal(writer); i++) {
         const struct shard_order_entry *entry = &written->entries[i];
         if (entry->gradient == NULL)
             continue;
@@ -291,7 +290,7 @@ static void close_run(struct order_writer *writer)
     file_log_release(&writer->order);
     thread_unlock(&writer->order_mutex);
     journal_release(&writer->journal);
-    writer->has_journal = writer->broken = false;
+    writer->has_journal = writer->broken = writer->gave_up = false;
     memset(writer->durable, 0, sizeof writer->durable);
     memset(writer->put, 0, sizeof writer->put);
     prepared_unref(writer->run);
@@ -337,10 +336,8 @@ static void handle_prepare(struct order_writer *writer, struct prepared *take_ru
 static void handle_cut(struct order_writer *writer, uint64_t version)
 {
     struct reason reason = {{0}};
-    if (!writer->has_journal || writer->broken)
-        return;
     commit_journal(writer);
-    if (writer->broken || writer->journal.count > 0) /* no room, and the run is over */
+    if (!writes_journal(writer))
         return;
     enum err err = journal_cut(&writer->journal, version, &reason);
     if (err == ERR_NOT_SYNCED)

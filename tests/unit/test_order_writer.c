@@ -276,6 +276,25 @@ TEST_F(a_run_that_has_ended_waits_for_no_room, writer)
     assert_int_equal(atomic_load(&f->disk.failed), 0);
 }
 
+TEST_F(a_daemon_that_ends_drops_what_it_has_no_room_for, writer)
+{
+    fill_disk(f);
+    await_refusals(f, 1);
+    end(f);
+    assert_int_equal(atomic_load(&f->disk.failed), 0);
+}
+
+TEST_F(what_comes_after_a_run_that_waited_for_room_has_ended_is_dropped, writer)
+{
+    fill_disk(f);
+    await_refusals(f, 1);
+    order_writer_end(f->writer);
+    take(f, 1);
+    end(f);
+    assert_int_equal(atomic_load(&f->disk.waits), 1);
+    assert_int_equal(atomic_load(&f->disk.failed), 0);
+}
+
 /* Of a coordinator that has lost its store, and does not know what the servers have prepared. */
 TEST_F(another_run_of_the_same_generation_has_files_of_its_own, writer)
 {
