@@ -751,22 +751,17 @@ static bool waits_for_others(const struct run *run, const struct member *member,
     return false;
 }
 
-/* Who waits for nobody and has brought nothing; the others of the lease wait, or are done. */
-static uint32_t find_idle(const struct coordinator *coordinator, const struct gang *gang,
-                          uint64_t ret_members[static WIRE_PLACES_MAX])
+/* Who waits in the lease, or is done. */
+static uint32_t count_waiting(const struct coordinator *coordinator, const struct gang *gang)
 {
-    uint32_t idle_count = 0, others = 0;
+    uint32_t count = 0;
     for (uint32_t i = 0; i < coordinator->run.gangs.seats; i++) {
         const struct gang_seat *seat = &gang->seats[i];
         const struct member *member = members_find(&coordinator->members, seat->member);
-        if (member == NULL)
-            continue;
-        if (seat->done || waits_for_others(&coordinator->run, member, gang))
-            others++;
-        else
-            ret_members[idle_count++] = seat->member;
+        if (member != NULL && (seat->done || waits_for_others(&coordinator->run, member, gang)))
+            count++;
     }
-    return others > 0 ? idle_count : 0;
+    return count;
 }
 
 /* S5: servers may have no room for its pushes before they have those of an older slot, which nobody
@@ -776,6 +771,53 @@ static bool waits_for_older(const struct run *run, const struct gang *gang)
     const struct ticket *ticket = &gang->ticket;
     return ticket->kind == TICKET_TRAIN &&
            tickets_older_free(&run->tickets, ticket->step, node_first(ticket->node));
+}
+
+/* S7: the lease's time is over, and who keeps it from its end is to lose its place. */
+static bool is_judged(const struct run *run, uint64_t now_ms, const struct gang *gang)
+{
+    return !gang->lost && !gang->prolonged && !waits_for_older(run, gang) &&
+           tickets_over(&run->tickets, now_ms, gang->ticket.attempt);
+}
+
+/* S9: the oldest lease in which the member has a place that is not done; there is one. */
+static const struct gang *oldest_undone(const struct run *run, const struct member *member)
+{
+    const struct gang *oldest = NULL;
+    for (uint32_t i = 0; i < WIRE_LEASES_MAX; i++) {
+        const struct gang *gang = gang_of(run, member, member->leases[i]);
+        if (gang != NULL && !gang->seats[member->seat].done &&
+            (oldest == NULL || gangs_is_older(gang, oldest)))
+            oldest = gang;
+    }
+    return oldest;
+}
+
+/* S9: an older lease, which may have more time, comes first. Who is to blame there is to blame here. */
+static bool computes_older(const struct coordinator *coordinator, uint64_t now_ms,
+                           const struct member *member, const struct gang *gang)
+{
+    const struct gang *oldest = oldest_undone(&coordinator->run, member);
+    return oldest != gang && !(is_judged(&coordinator->run, now_ms, oldest) &&
+                               count_waiting(coordinator, oldest) > 0);
+}
+
+/* Who waits for nobody and has brought nothing; the others of the lease wait, or are done. */
+static uint32_t find_idle(const struct coordinator *coordinator, uint64_t now_ms,
+                          const struct gang *gang, uint64_t ret_members[static WIRE_PLACES_MAX])
+{
+    const struct run *run = &coordinator->run;
+    uint32_t count = 0;
+    if (count_waiting(coordinator, gang) == 0)
+        return 0;
+    for (uint32_t i = 0; i < run->gangs.seats; i++) {
+        const struct gang_seat *seat = &gang->seats[i];
+        const struct member *member = members_find(&coordinator->members, seat->member);
+        if (member != NULL && !seat->done && !waits_for_others(run, member, gang) &&
+            !computes_older(coordinator, now_ms, member, gang))
+            ret_members[count++] = seat->member;
+    }
+    return count;
 }
 
 /* S7: the time of a lease is over, and these members kept it from its end. With the first of them the
@@ -813,10 +855,9 @@ void places_wait(struct coordinator *coordinator, uint64_t now_ms)
             tickets_renew(&run->tickets, now_ms, attempt);
             continue;
         }
-        if (!tickets_over(&run->tickets, now_ms, attempt) || gang->prolonged ||
-            waits_for_older(run, gang))
+        if (!is_judged(run, now_ms, gang))
             continue;
-        uint32_t idle_count = find_idle(coordinator, gang, idle);
+        uint32_t idle_count = find_idle(coordinator, now_ms, gang, idle);
         gang->prolonged = idle_count > 0;
         if (gang->prolonged)
             tickets_prolong(&run->tickets, now_ms, attempt);

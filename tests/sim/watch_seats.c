@@ -294,8 +294,9 @@ REAL(void, places_wait, struct coordinator *core, uint64_t now_ms);
 struct over {
     uint64_t attempt;
     uint64_t waits[WIRE_PLACES_MAX],
-        idle[WIRE_PLACES_MAX]; /* of each seat the member; 0: it is not */
-    bool some_wait;            /* or are done */
+        idle[WIRE_PLACES_MAX];       /* of each seat the member; 0: it is not */
+    uint64_t first[WIRE_PLACES_MAX]; /* of who is idle: the oldest lease in which it is not done */
+    bool some_wait;                  /* or are done */
 };
 
 /* There, or in an older lease: its turn in this one comes later (S9). */
@@ -311,6 +312,16 @@ static bool says_it_waits(const struct run *run, const struct member *member,
     return false;
 }
 
+/* The oldest lease in which the member has that seat and is not done. */
+static uint64_t first_undone(const struct run *run, uint64_t member, uint32_t seat)
+{
+    for (uint32_t i = 0; i < run->gangs.count; i++) /* the oldest first */
+        if (run->gangs.list[i]->seats[seat].member == member &&
+            !run->gangs.list[i]->seats[seat].done)
+            return run->gangs.list[i]->ticket.attempt;
+    return 0;
+}
+
 static struct over over_of(const struct coordinator *core, const struct gang *gang)
 {
     struct over over = {.attempt = gang->ticket.attempt};
@@ -320,6 +331,7 @@ static struct over over_of(const struct coordinator *core, const struct gang *ga
         bool waits = member != NULL && !seat->done && says_it_waits(&core->run, member, gang);
         over.waits[i] = waits ? seat->member : 0;
         over.idle[i] = member != NULL && !seat->done && !waits ? seat->member : 0;
+        over.first[i] = over.idle[i] != 0 ? first_undone(&core->run, seat->member, i) : 0;
         over.some_wait |= waits || (member != NULL && seat->done);
     }
     return over;
@@ -350,7 +362,16 @@ static bool goes_on(const struct run *run, uint64_t now_ms, const struct gang *g
     return gang->prolonged || (!older && tickets_over(&run->tickets, now_ms, ticket->attempt));
 }
 
-/* S7: of such a lease who brings nothing loses its place, and who waits goes on. */
+/* S9: it has not lost the place of an older lease, and that comes first. */
+static bool computes_older(const struct run *run, const struct over *over, uint32_t seat)
+{
+    const struct gang *first = gangs_find(&run->gangs, over->first[seat]);
+    return over->first[seat] != over->attempt && first != NULL &&
+           first->seats[seat].member == over->idle[seat];
+}
+
+/* S7: of such a lease who brings nothing loses its place, and who waits or computes an older one goes
+ * on. */
 void __wrap_places_wait(struct coordinator *core, uint64_t now_ms)
 {
     struct over over[GANGS_MAX];
@@ -363,8 +384,12 @@ void __wrap_places_wait(struct coordinator *core, uint64_t now_ms)
             uint64_t waits = over[i].waits[seat], idle = over[i].idle[seat];
             if (waits != 0 && gang->seats[seat].member != waits)
                 sim_violated(world.sim, 23, "who waits for others loses its place to them");
-            if (idle != 0 && over[i].some_wait && gang->seats[seat].member == idle)
+            bool older = idle != 0 && computes_older(&core->run, &over[i], seat);
+            bool keeps = idle != 0 && gang->seats[seat].member == idle;
+            if (keeps && over[i].some_wait && !older)
                 sim_violated(world.sim, 23, "who brings nothing keeps its place");
+            if (older && !keeps)
+                sim_violated(world.sim, 23, "who computes an older lease loses its place");
         }
     }
 }

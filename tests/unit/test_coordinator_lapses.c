@@ -86,6 +86,50 @@ TEST_F(s7_who_waits_in_a_younger_lease_loses_its_place_in_an_older_one, places, 
     assert_int_equal(coordinator_leases(f->c.coordinator, f->m[1], attempts), 1);
 }
 
+/* Member 0 has lost its place in the older lease so, and 2 has it now, for twice the time. */
+static void share_with_prolonged(struct places_fixture *f,
+                                 struct acquire_reply ret_old[static PLACES],
+                                 struct acquire_reply ret_young[static PLACES])
+{
+    lease(f, 0, 1, ret_old);
+    says_it_waits(f, 1, ret_old[0].ticket.attempt);
+    pass(f, LAPSE_MS);
+    ask(f, 2);
+    ret_old[0] = answer(&f->c, f->m[2]);
+    lease(f, 2, 1, ret_young);
+    assert_int_not_equal(ret_young[0].ticket.attempt, ret_old[0].ticket.attempt);
+}
+
+/* The younger one's time is over first; nobody is to blame, and it is leased anew. */
+TEST_F(s7_who_computes_an_older_lease_is_not_to_blame_in_a_younger_one, places, .c.steps = 4,
+       .c.leases = 2)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    uint64_t attempts[WIRE_LEASES_MAX];
+    share_with_prolonged(f, old, young);
+    done(f, 1, &old[1], ERR_OK);
+    says_it_waits(f, 1, young[0].ticket.attempt);
+    pass(f, LAPSE_MS);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[1], attempts), 1);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[2], attempts), 1);
+    assert_int_equal(attempts[0], old[0].ticket.attempt);
+    lease(f, 2, 1, young); /* who brought nothing would wait, as 3 and 4 are there */
+}
+
+/* Who is done in the older one has its turn in the younger one. */
+TEST_F(s7_who_is_done_in_an_older_lease_loses_its_place_in_a_younger_one, places, .c.steps = 4,
+       .c.leases = 2)
+{
+    struct acquire_reply old[PLACES], young[PLACES];
+    uint64_t attempts[WIRE_LEASES_MAX];
+    share_with_prolonged(f, old, young);
+    done(f, 2, &old[0], ERR_OK);
+    says_it_waits(f, 1, young[0].ticket.attempt);
+    pass(f, LAPSE_MS);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[1], attempts), 2);
+    assert_int_equal(coordinator_leases(f->c.coordinator, f->m[2], attempts), 1);
+}
+
 /* Member 0 has lost its place so; 2 has brought what it did not. */
 static void bring_instead(struct places_fixture *f)
 {
