@@ -264,11 +264,12 @@ static void cut_recorded(struct coordinator *coordinator)
         begin_training(coordinator);
 }
 
-/* Whether the run begins or ends with this cut, which fitted on no disk. A daemon that ends cannot
- * wait: its successor goes on. */
+/* Whether the run begins or ends with this cut, for which a disk had no room, or for whose chunks a
+ * server had none, as its disk is slow. A daemon that ends cannot wait: its successor goes on. */
 static bool waits_for_room(const struct run *run, bool needed, enum err code)
 {
-    return needed && code == ERR_NO_SPACE && run->ending.kind != ENDING_PAUSE;
+    bool full = code == ERR_NO_SPACE || code == ERR_BUSY;
+    return needed && full && run->ending.kind != ENDING_PAUSE;
 }
 
 /* Training goes on without the cut, except where it needs that cut. The run's first cut and its

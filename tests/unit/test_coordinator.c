@@ -171,6 +171,19 @@ TEST_F(p9_a_full_disk_at_the_first_cut_is_waited_for, coordinator)
     assert_string_equal(status(f).cut_error, "");
 }
 
+TEST_F(p9_a_disk_that_is_too_slow_for_the_first_cut_is_waited_for, coordinator)
+{
+    prepare_from_file(f);
+    assert_int_equal(say_manifest(f, 1, 0, ERR_BUSY), ERR_OK);
+    ready_all(f, 0);
+    assert_int_equal(status(f).state, RUN_STARTING);
+    tick(f, 1000);
+    f->generation = status(f).generation;
+    ready_all(f, 0);
+    record_all(f, 0);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+}
+
 TEST_F(p9_a_store_without_room_for_version_0_is_waited_for, coordinator)
 {
     prepare_three_steps(f);

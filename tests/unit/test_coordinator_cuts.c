@@ -338,6 +338,18 @@ TEST_F(a_store_without_room_at_the_end_is_waited_for, coordinator, .steps = 1)
     assert_int_equal(status(f).state, RUN_ENDED);
 }
 
+TEST_F(a_disk_that_is_too_slow_for_the_last_cut_is_waited_for, coordinator, .steps = 1)
+{
+    step(f, 0);
+    assert_int_equal(say_manifest(f, 0, 1, ERR_BUSY), ERR_OK);
+    assert_int_equal(status(f).state, RUN_TRAINING);
+    next_attempt(f, 1);
+    commit_all(f, 0);
+    f->attempt = 1;
+    record_all(f, 1);
+    assert_int_equal(status(f).state, RUN_ENDED);
+}
+
 TEST_F(another_failure_at_the_end_fails_the_run_by_name, coordinator, .steps = 1)
 {
     step(f, 0);
