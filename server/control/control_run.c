@@ -396,6 +396,26 @@ static enum err see_generation(const char *directory, const struct whole_cut *wh
     return see_generations(directory, ORDER_FOLDER, generation_of_order, latest, reason);
 }
 
+/* P12: what servers have logged follows the newest cut alone. So a run goes back behind it, and lacks
+ * what is logged, only when an operator says so. */
+static enum err judge_passed(const struct control_wish *wish, const struct checkpoint_record *about,
+                             struct reason *reason)
+{
+    struct spec spec;
+    if (wish->whole->passed.bytes == 0)
+        return ERR_OK;
+    TRY(spec_parse((struct slice){(const uint8_t *)about->spec, strlen(about->spec)},
+                   "the stored spec", NULL, &spec, reason));
+    if (spec.checkpoint.durability != SPEC_DURABILITY_LOGGED)
+        return ERR_OK;
+    return reason_set(
+        reason, ERR_CORRUPT,
+        "%.200s; what is logged follows that checkpoint: without it `roost checkpoint "
+        "restore %.100s g%llu-v%llu`, then resume the run",
+        (const char *)wish->whole->passed.data, wish->directory,
+        (unsigned long long)about->name.generation, (unsigned long long)about->name.version);
+}
+
 /* The newest whole cut of the directory as facts, for a run that this store does not know. The older
  * ones come with it: servers remove those that no store has. */
 static enum err adopt(const struct control_wish *wish, struct store_run *stored,
@@ -413,6 +433,7 @@ static enum err adopt(const struct control_wish *wish, struct store_run *stored,
     TRY(err);
     TRY(checkpoint_open(dir, name, &checkpoint, reason));
     const struct checkpoint_record *about = checkpoint_about(checkpoint);
+    TRY(judge_passed(wish, about, reason));
     stored->spec = strdup(about->spec);
     stored->restore = strdup("");
     memcpy(stored->data_digest, about->data_digest.bytes, WIRE_DIGEST_BYTES);

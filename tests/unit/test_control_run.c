@@ -16,6 +16,11 @@
     "checkpoint: {every_steps: 5, keep: 2}\n"
 
 static const char spec[] = SPEC("10", "0.1"), spec_longer[] = SPEC("20", "0.05");
+static const char spec_logged[] = "model: {kind: mlp, layers: [2, 8, 3]}\n"
+                                  "data: {kind: spiral, validation: 0.1}\n"
+                                  "train: {steps: 10, slots: 4, slot_samples: 2}\n"
+                                  "consistency: {kind: async}\n"
+                                  "checkpoint: {durability: logged}\n";
 static const char spec_other[] = "model: {kind: mlp, layers: [2, 9, 3]}\n"
                                  "data: {kind: spiral}\n";
 
@@ -224,14 +229,14 @@ TEST_F(a_bad_spec_is_refused_with_its_place, plan)
 }
 
 /* A recorded cut in the directory, of a run that the store has never heard of. */
-static void record_version(struct plan_fixture *f, uint64_t version)
+static void record_version_of(struct plan_fixture *f, const char *of_spec, uint64_t version)
 {
     char path[80];
     struct checkpoint_writer *writer;
     struct checkpoint_record record = {.name = {3, version},
                                        .run = 1,
                                        .counters = {.samples = 8 * version, .applied = version},
-                                       .spec = spec,
+                                       .spec = of_spec,
                                        .server_count = 1};
     const float values[3] = {1, 2, 3};
     record.data_digest.bytes[0] = 9;
@@ -244,6 +249,11 @@ static void record_version(struct plan_fixture *f, uint64_t version)
     assert_int_equal(checkpoint_writer_finish(writer, &record.manifests[0], NULL), ERR_OK);
     checkpoint_writer_free(writer);
     assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);
+}
+
+static void record_version(struct plan_fixture *f, uint64_t version)
+{
+    record_version_of(f, spec, version);
 }
 
 TEST_F(a_resume_of_nothing_is_refused, plan)
@@ -463,6 +473,25 @@ TEST_F(a_damaged_newest_checkpoint_is_passed_over_when_the_store_is_gone, plan)
     snprintf(path, sizeof path, "%s/checkpoints/g3-v5/server-0.roost", f->directory);
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(plan(f), ERR_CORRUPT); /* none is whole */
+}
+
+/* Its journal would not continue an older one, and the run would fail. */
+TEST_F(p12_a_damaged_checkpoint_that_a_journal_follows_is_not_passed_over, plan)
+{
+    char path[120];
+    record_version_of(f, spec_logged, 5);
+    record_version_of(f, spec_logged, 6);
+    snprintf(path, sizeof path, "%s/checkpoints/g3-v6/server-0.roost", f->directory);
+    assert_int_equal(truncate(path, 70), 0);
+    f->request.spec = "";
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_CORRUPT);
+    assert_non_null(strstr(f->reason.text, path));
+    assert_non_null(strstr(f->reason.text, "roost checkpoint restore"));
+    snprintf(path, sizeof path, "%s/checkpoints", f->directory);
+    assert_int_equal(checkpoint_choose(path, (struct checkpoint_name){3, 5}, NULL), ERR_OK);
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.past.cut.name.version, 5);
 }
 
 /* Nobody knows whether it is whole. */
