@@ -7,7 +7,6 @@
 #include "common/program/values.h"
 #include "common/scoped.h"
 #include "common/settings/options.h"
-#include "common/tree.h"
 #include "worker/stream.h"
 
 enum { PROGRAM_FILE_BYTES_MAX = 1 << 26 };
@@ -222,15 +221,11 @@ static uint32_t slots_max(const struct planned_options *options, const struct pl
 {
     const struct spec_train *train = &planned->spec.train;
     bool chosen = train->node_slots == 0 && options->node_slots == 0 && planned->of_slot > 0;
-    struct mesh_node node = {chosen ? train->slots : planned->slots, planned->of_slot};
-    struct reason too_many;
-    while (node.slots > planned->slots && !has_all(planned)) {
-        const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, node);
-        if (rows_judge(&shape, &too_many) == ERR_OK)
-            break;
-        node.slots = UINT32_C(1) << tree_level(node.slots / 2 + node.slots % 2);
-    }
-    return node.slots;
+    const struct mesh_node slot = {1, planned->of_slot};
+    if (!chosen || has_all(planned))
+        return chosen ? train->slots : planned->slots;
+    const struct schedule_shape shape = mesh_shape(&planned->mesh, &planned->model, slot);
+    return schedule_slots_max(&shape, train->slots);
 }
 
 /* Bytes on the wire stay those of the planned program. */

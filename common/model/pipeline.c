@@ -124,6 +124,20 @@ enum err schedule_judge(const struct schedule_shape *shape, struct reason *reaso
     return ERR_OK;
 }
 
+uint32_t schedule_slots_max(const struct schedule_shape *slot, uint32_t slots)
+{
+    struct schedule_shape node = *slot;
+    struct reason too_many;
+    while (slots > 1) {
+        node.slots = slots;
+        node.microbatches = pipeline_microbatches(slots, slot->microbatches);
+        if (schedule_judge(&node, &too_many) == ERR_OK)
+            break;
+        slots = UINT32_C(1) << tree_level(quotient_up(slots, 2)); /* of the larger half */
+    }
+    return slots;
+}
+
 /* A cell of the rows begins with its stage, a place ends with a semicolon (common/program/rows.h). */
 static uint32_t behind_in_rows(const char *rows, uint32_t place)
 {

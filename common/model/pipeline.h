@@ -53,6 +53,9 @@ struct schedule_shape pipeline_shape(const struct spec *spec, uint32_t units, ui
 /* Whether there is such a program. ERR_INVALID: one sentence, with the nearest setting that works
  * where there is one. */
 enum err schedule_judge(const struct schedule_shape *shape, struct reason *reason) MUST_USE;
+/* Where the coordinator chooses the nodes of a step of so many slots: how many the largest one has that
+ * there is a program for. There is one for `slot`, the shape of a node of one slot. */
+uint32_t schedule_slots_max(const struct schedule_shape *slot, uint32_t slots);
 
 /* How many runs of units are behind a place's first: so many microbatches begin there, without a
  * wait, between one's forward and its backward. Needs the shape's schedule, places, runs and rows. */

@@ -6,20 +6,6 @@
 
 #include <stdlib.h>
 
-/* Where the coordinator chooses nodes, each of at most so many slots has a program, as one slot has. */
-static uint32_t slots_max(const struct spec *spec, const struct model *model)
-{
-    uint32_t slots = 1;
-    struct reason too_many;
-    while (slots < spec->train.slots) {
-        struct schedule_shape shape = pipeline_shape(spec, model->units_count, 2 * slots);
-        if (schedule_judge(&shape, &too_many) != ERR_OK)
-            break;
-        slots *= 2;
-    }
-    return slots;
-}
-
 /* Every node of a step needs a program: where the coordinator chooses, the smallest has one. */
 static enum err judge(const struct spec *spec, const struct model *model, struct control_mesh *mesh,
                       struct reason *reason)
@@ -28,7 +14,7 @@ static enum err judge(const struct spec *spec, const struct model *model, struct
     struct schedule_shape shape = pipeline_shape(spec, model->units_count, slots);
     TRY(rows_judge(&shape, reason));
     if (spec->train.node_slots == 0)
-        mesh->node_slots_max = slots_max(spec, model);
+        mesh->node_slots_max = schedule_slots_max(&shape, spec->train.slots);
     return rows_last_judge(&shape, &spec->train, reason);
 }
 

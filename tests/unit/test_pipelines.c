@@ -356,6 +356,19 @@ TEST(more_microbatches_than_32_bits_hold_are_too_many)
     }
 }
 
+/* Of 63 units a program holds 2,080 microbatches. */
+TEST(the_largest_node_that_has_a_program_is_found)
+{
+    static const struct {
+        uint32_t of_slot, slots, most;
+    } rows[] = {{512, 16, 4}, {512, 4, 4},   {512, 3, 3},  {400, 6, 4},
+                {400, 5, 5},  {2080, 16, 1}, {130, 16, 16}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct schedule_shape slot = {SCHEDULE_1F1B, 2, 1, 63, rows[i].of_slot, 1};
+        assert_int_equal(schedule_slots_max(&slot, rows[i].slots), rows[i].most);
+    }
+}
+
 /* ---- without a flush ---- */
 
 /* PipeDream: d · M >= P - 1. */
