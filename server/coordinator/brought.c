@@ -30,10 +30,11 @@ static uint64_t gap_behind(const struct brought *brought, uint32_t i)
     return brought->ranges[i + 1].first - brought->ranges[i].last;
 }
 
+/* Of those that may be of decided steps alone. */
 static void close_smallest_gap(struct brought *brought)
 {
     uint32_t smallest = 0;
-    for (uint32_t i = 1; i + 1 < brought->count; i++)
+    for (uint32_t i = 1; i + 1 + BROUGHT_GAPS_OPEN < brought->count; i++)
         if (gap_behind(brought, i) < gap_behind(brought, smallest))
             smallest = i;
     join_next(brought, smallest);

@@ -1,12 +1,14 @@
 /* The steps of which a member had tickets: what it may have brought. As ranges, ascending and
- * apart; a fixed number of them, so that the smallest gap is closed when there are more: the list
- * then names steps that the member had nothing of, and never lacks one. Pure. */
+ * apart; a fixed number of them, so that the smallest of the older gaps is closed when there are more:
+ * the list then names steps that the member had nothing of, and never lacks one. Of steps that are open
+ * it names no other: with a delay as many are granted before the oldest is decided. Pure. */
 #ifndef ROOST_SERVER_COORDINATOR_BROUGHT_H
 #define ROOST_SERVER_COORDINATOR_BROUGHT_H
 
 #include <stdint.h>
 
-enum { BROUGHT_RANGES_MAX = 16 };
+/* Of the newest gaps none is closed: 32 steps behind one (the largest delay) are 16 ranges at most. */
+enum { BROUGHT_RANGES_MAX = 32, BROUGHT_GAPS_OPEN = 16 };
 
 struct brought {
     uint32_t count;

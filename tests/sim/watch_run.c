@@ -142,19 +142,19 @@ static uint64_t count_steps(const struct brought *brought)
     return count;
 }
 
-/* What lies between ranges where that is least; 0: there is one range, or none. */
+/* What lies between older ranges where that is least, in which no open step is. */
 static uint64_t smallest_gap(const struct brought *brought)
 {
     uint64_t smallest = UINT64_MAX;
-    for (uint32_t i = 0; i + 1 < brought->count; i++) {
+    for (uint32_t i = 0; i + 1 + BROUGHT_GAPS_OPEN < brought->count; i++) {
         uint64_t gap = brought->ranges[i + 1].first - brought->ranges[i].last - 1;
         smallest = gap < smallest ? gap : smallest;
     }
-    return smallest == UINT64_MAX ? 0 : smallest;
+    return smallest;
 }
 
-/* 19: steps are added to the list as they are; when it is full, what lies between two of its ranges
- * is as well, where that is least. `step`: behind all others. */
+/* 19: steps are added to the list as they are; when it is full, what lies between two of its older
+ * ranges is as well, where that is least. `step`: behind all others. */
 static void check_noted(struct brought *brought, uint64_t step)
 {
     uint64_t before = count_steps(brought);

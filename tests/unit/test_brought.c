@@ -38,6 +38,20 @@ TEST(with_more_ranges_the_smallest_gap_is_closed_and_no_step_is_lacking)
     assert_int_equal(brought.ranges[BROUGHT_RANGES_MAX - 1].last, 390);
 }
 
+/* The log names who brought a step that was not finite, when later ones are granted already. */
+TEST(of_open_steps_no_other_is_named)
+{
+    enum { DECIDED = 1001, DELAY_MAX = 32 };
+    struct brought brought = {0};
+    for (uint64_t step = 0; step < DECIDED - 1; step += 10)
+        brought_note(&brought, step);
+    for (uint64_t step = DECIDED - 1; step <= DECIDED + DELAY_MAX; step += 2) {
+        brought_note(&brought, step);
+        if (step > DECIDED)
+            assert_int_equal(brought_from(&brought, DECIDED), DECIDED + 1);
+    }
+}
+
 TEST(what_two_lists_have_is_in_the_one_into_which_the_other_is_merged)
 {
     struct brought brought = {.count = 3, .ranges = {{2, 3}, {6, 6}, {9, 9}}};
