@@ -250,7 +250,7 @@ static enum err lacks_chosen(struct store *store, uint64_t run, const char *chec
                           "another: %s",
                           (unsigned long long)name.generation, (unsigned long long)name.version,
                           why.text);
-    *ret_cuts = (struct control_cuts){cut, 1};
+    *ret_cuts = (struct control_cuts){.list = cut, .count = 1};
     cut = NULL;
     return ERR_OK;
 }
@@ -285,7 +285,9 @@ static enum err lacks_all(struct store *store, uint64_t run, const char *checkpo
     if (err != ERR_OK)
         return err == ERR_NOT_FOUND ? ERR_OK : err;
     const struct cut_names names = {checkpoint_dir, found.names, found.count};
-    return read_cuts(&names, UINT64_MAX, ret_cuts, reason);
+    TRY(read_cuts(&names, UINT64_MAX, ret_cuts, reason));
+    ret_cuts->alone = true;
+    return ERR_OK;
 }
 
 enum err control_run_lacks(struct store *store, const struct store_run *stored,

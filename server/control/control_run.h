@@ -35,11 +35,13 @@ uint64_t control_run_held_out(const struct control_run *run);
 struct control_cuts {
     struct cut_record *list;
     size_t count;
+    bool alone; /* the directory has none that the store knows: newer ones are gone */
 };
 void control_cuts_release(struct control_cuts *cuts); /* {0} is fine */
 /* Those that the run is to go on from and that the store lacks, as their own files have them. The
  * store had no room for a cut that was written down, it died just then, or it knew only the newest of
- * the directory; and the operator chose that cut, or removed all that the store knows. Mostly none.
+ * the directory; and the operator chose that cut, or removed all that the store knows. Or the
+ * directory is from a backup that is older than the store. Mostly none.
  * ERR_NOT_FOUND, ERR_CORRUPT …: nobody has the chosen one whole. */
 enum err control_run_lacks(struct store *store, const struct store_run *stored,
                            struct control_cuts *ret_cuts, struct reason *reason) MUST_USE;

@@ -178,7 +178,7 @@ static enum err adopt_cuts(struct control *control, const struct store_run *stor
         return ERR_OK;
     const struct cut_name newest = lacks.list[0].name;
     const struct store_cuts cuts = {lacks.list, lacks.count};
-    TRY(store_adopt_cuts(store, control->term, stored->run, cuts, reason));
+    TRY(store_adopt_cuts(store, control->term, stored->run, cuts, lacks.alone, reason));
     log_warning(control->config.logger, "checkpoints were not in the store",
                 log_uint("generation", newest.generation), log_uint("version", newest.version),
                 log_text("next", "take them from the run's directory"));

@@ -119,9 +119,10 @@ enum err store_get_cut(struct store *store, uint64_t run, struct cut_name name,
 enum err store_older_cut(struct store *store, uint64_t run, struct cut_name name,
                          struct cut_record *ret_cut, struct reason *reason) MUST_USE;
 /* Cuts that are recorded in the run's directory and that this store lacks; it may have them. Its
- * generation does not fall below theirs. All are stored, or none. */
+ * generation does not fall below theirs. `alone`: the directory has none of those that this store
+ * knows, and what is newer than these is forgotten. Everything is stored, or nothing. */
 enum err store_adopt_cuts(struct store *store, uint64_t term, uint64_t run, struct store_cuts cuts,
-                          struct reason *reason) MUST_USE;
+                          bool alone, struct reason *reason) MUST_USE;
 /* The oldest of them: an older one's files nobody needs. ERR_NOT_FOUND: there is none. */
 enum err store_oldest_cut(struct store *store, uint64_t run, struct cut_name *ret_name,
                           struct reason *reason) MUST_USE;

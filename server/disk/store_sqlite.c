@@ -790,13 +790,25 @@ static enum err adopt_cut(struct store *store, uint64_t run, const struct cut_re
     return err == ERR_NOT_FOUND ? insert_cut(store, run, cut, reason) : err;
 }
 
+static enum err forget_newer(struct store *store, uint64_t run, struct cut_name newest,
+                             struct reason *reason)
+{
+    return run_statement(
+        store, "DELETE FROM cuts WHERE run = ? AND (generation, version) > (?, ?)",
+        (struct value[]){
+            uint_value(run), uint_value(newest.generation), uint_value(newest.version), {0}},
+        reason);
+}
+
 enum err store_adopt_cuts(struct store *store, uint64_t term, uint64_t run, struct store_cuts cuts,
-                          struct reason *reason)
+                          bool alone, struct reason *reason)
 {
     TRY(begin_under(store, term, reason));
     enum err err = ERR_OK;
     for (size_t i = 0; i < cuts.count && err == ERR_OK; i++)
         err = adopt_cut(store, run, &cuts.list[i], reason);
+    if (err == ERR_OK && alone && cuts.count > 0)
+        err = forget_newer(store, run, cuts.list[0].name, reason);
     return end_transaction(store, err, reason);
 }
 
@@ -823,12 +835,7 @@ enum err store_forget_cuts(struct store *store, uint64_t term, uint64_t run, str
                            struct reason *reason)
 {
     TRY(begin_under(store, term, reason));
-    enum err err = run_statement(
-        store, "DELETE FROM cuts WHERE run = ? AND (generation, version) > (?, ?)",
-        (struct value[]){
-            uint_value(run), uint_value(newest.generation), uint_value(newest.version), {0}},
-        reason);
-    return end_transaction(store, err, reason);
+    return end_transaction(store, forget_newer(store, run, newest, reason), reason);
 }
 
 /* ---- convictions ---- */

@@ -431,9 +431,9 @@ enum err store_add_run(struct store *store, uint64_t term, struct store_run *run
 }
 
 enum err store_adopt_cuts(struct store *store, uint64_t term, uint64_t run, struct store_cuts cuts,
-                          struct reason *reason)
+                          bool alone, struct reason *reason)
 {
-    (void)store, (void)term, (void)run, (void)cuts;
+    (void)store, (void)term, (void)run, (void)cuts, (void)alone;
     return reason_set(reason, ERR_UNSUPPORTED, "the store has all that is recorded here");
 }
 

@@ -1157,6 +1157,21 @@ TEST_F(a_run_goes_on_from_the_only_checkpoint_though_the_store_lacks_it, control
     assert_int_equal(past_later(f).cut.name.version, 5);
 }
 
+/* The store knows version 5, and the directory comes from a backup of before: an async run would
+ * wait for that version for ever. */
+TEST_F(a_run_goes_on_from_a_directory_that_is_older_than_the_store, control, .trains = true)
+{
+    const struct digest digest = {0};
+    record_on_disk(folder_path(&f->folder, "run"), (struct checkpoint_name){1, 3}, &digest);
+    assert_int_equal(file_remove_tree(folder_path(&f->folder, "run/checkpoints/g1-v0"), NULL),
+                     ERR_OK);
+    record_version_5(f);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_true(control_loading(f->control));
+    assert_int_equal(past_later(f).cut.name.version, 3);
+}
+
 TEST_F(a_run_goes_on_from_a_chosen_checkpoint_that_the_store_lacks, control, .trains = true)
 {
     const struct digest digest = {0};

@@ -413,14 +413,30 @@ TEST_F(cuts_of_a_directory_are_adopted_and_known_ones_stay, store)
     put_cut(f, run, 5, 200);
     memset(cuts[1].servers, 0, sizeof cuts[1].servers); /* a cut's file has no names */
     const struct store_cuts adopted = {cuts, 2};
-    assert_int_equal(store_adopt_cuts(f->store, f->term + 1, run, adopted, NULL), ERR_OLD_TERM);
+    assert_int_equal(store_adopt_cuts(f->store, f->term + 1, run, adopted, false, NULL),
+                     ERR_OLD_TERM);
     for (int i = 0; i < 2; i++) /* again after a crash */
-        assert_int_equal(store_adopt_cuts(f->store, f->term, run, adopted, NULL), ERR_OK);
+        assert_int_equal(store_adopt_cuts(f->store, f->term, run, adopted, false, NULL), ERR_OK);
     assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
     assert_int_equal(past.cut.name.version, 300);
     assert_int_equal(past.generation, 6);
     assert_int_equal(store_get_cut(f->store, run, (struct cut_name){5, 200}, &known, NULL), ERR_OK);
     assert_string_equal(known.servers[1].name, "s1");
+}
+
+TEST_F(what_is_newer_than_cuts_that_a_directory_has_alone_is_forgotten, store)
+{
+    struct cut_record cut = cut_of(5, 200);
+    struct coordinator_past past;
+    uint64_t run = add_run(f, "a");
+    put_cut(f, run, 6, 300);
+    const struct store_cuts adopted = {&cut, 1};
+    assert_int_equal(store_adopt_cuts(f->store, f->term, run, adopted, false, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
+    assert_int_equal(past.cut.name.version, 300);
+    assert_int_equal(store_adopt_cuts(f->store, f->term, run, adopted, true, NULL), ERR_OK);
+    assert_int_equal(store_get_past(f->store, run, &past, NULL), ERR_OK);
+    assert_int_equal(past.cut.name.version, 200);
 }
 
 static struct conviction conviction_of(uint64_t member)
