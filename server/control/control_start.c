@@ -57,7 +57,6 @@ static enum err claim_directory(const char *directory, struct file_claim *ret_cl
 {
     scoped(buf_release) struct buf path = {0};
     TRY(buf_printf(&path, "%s/lock", directory));
-    TRY(file_make_dirs(directory, 0755, reason));
     enum err err = file_claim_take((const char *)path.data, true, ret_claim, reason);
     if (err == ERR_EXISTS)
         return reason_set(reason, ERR_BUSY, "%s: roost checkpoint works in it", directory);
@@ -212,11 +211,33 @@ static enum err open_claimed(struct control *control, const struct control_run *
     return ERR_OK;
 }
 
+/* One that is not there may lie on a disk that is not mounted yet: a new one in its place would hide
+ * behind that disk. A run without a checkpoint has nothing there, and a crash may have taken its new
+ * folder. */
+static enum err find_directory(const struct control *control, const struct store_run *stored,
+                               struct reason *reason)
+{
+    struct cut_name oldest;
+    struct file_info info;
+    const char *directory = stored->directory;
+    enum err err = store_oldest_cut(control->config.store, stored->run, &oldest, reason);
+    if (err == ERR_NOT_FOUND)
+        return file_make_dirs(directory, 0755, reason);
+    TRY(err);
+    err = file_stat(directory, &info, reason);
+    return err == ERR_NOT_FOUND ? reason_set(reason, err,
+                                             "%s is missing, with the run's checkpoints: is its "
+                                             "disk mounted?",
+                                             directory)
+                                : err;
+}
+
 /* A start that fails leaves all to the run that goes on in this directory. */
 static enum err open_directory(struct control *control, const struct control_run *run,
                                struct coordinator_past *ret_past, struct reason *reason)
 {
     struct file_claim claim;
+    TRY(find_directory(control, &run->stored, reason));
     TRY(claim_directory(run->stored.directory, &claim, reason));
     enum err err = open_claimed(control, run, ret_past, reason);
     if (err != ERR_OK) {
@@ -437,7 +458,8 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
     TRY(err);
     if (!request->resume)
         TRY(control_run_check_weights(plan.run, control->local_link == 0, reason));
-    TRY(file_make_dirs(wish.directory, 0755, reason));
+    if (plan.is_new) /* before the store has it */
+        TRY(file_make_dirs(wish.directory, 0755, reason));
     TRY(begin_plan(control, now_ns, &plan, reason));
     if (plan.has_past && control->whole.passed.bytes > 0)
         log_warning(control->config.logger, "damaged checkpoints passed over",

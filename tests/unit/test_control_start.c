@@ -531,9 +531,46 @@ TEST_F(a_stored_run_that_cannot_go_on_is_tried_again, control, .trains = true)
     control_tick(f->control, f->now_ns); /* heartbeats and rows are due later than that */
     assert_true(control_next_ns(f->control) <= due_ns);
     assert_int_equal(unlink(folder_path(&f->folder, "run")), 0); /* an operator mends it */
+    assert_int_equal(mkdir(folder_path(&f->folder, "run"), 0755), 0);
     f->now_ns = due_ns;
     control_tick(f->control, f->now_ns);
     assert_true(control_loading(f->control));
+}
+
+/* Its disk is not mounted. */
+TEST_F(a_stored_runs_directory_that_is_missing_is_not_made_anew, control, .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    const char *directory = folder_path(&f->folder, "run");
+    control_free(f->control);
+    assert_int_equal(rename(directory, folder_path(&f->folder, "elsewhere")), 0);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_false(control_loading(f->control));
+    struct status_reply now = status(f, &arena);
+    assert_int_equal(now.state, RUN_STARTING);
+    assert_non_null(strstr(now.reason, "run is missing, with the run's checkpoints"));
+    struct call *resume = run_call(f, spec, true);
+    resume->start_run.directory = directory;
+    assert_int_equal(say(f, resume), ERR_NOT_FOUND);
+    assert_non_null(strstr(answer.text, "is its disk mounted?"));
+    assert_int_equal(access(directory, F_OK), -1);
+    assert_int_equal(rename(folder_path(&f->folder, "elsewhere"), directory), 0);
+    f->now_ns += 10 * SECOND;
+    control_tick(f->control, f->now_ns);
+    assert_true(control_loading(f->control));
+}
+
+TEST_F(a_run_that_never_trained_begins_where_its_directory_is_missing, control)
+{
+    const char *directory = folder_path(&f->folder, "run");
+    assert_int_equal(start_run(f), ERR_OK);
+    control_free(f->control);
+    assert_int_equal(file_remove_tree(directory, NULL), ERR_OK);
+    open_office(f);
+    control_continue(f->control, f->now_ns);
+    assert_true(control_loading(f->control));
+    assert_int_equal(access(directory, F_OK), 0);
 }
 
 /* A successor of the run's coordinator meets whoever chooses or removes its checkpoints. */
