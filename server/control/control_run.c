@@ -207,7 +207,9 @@ struct cut_names {
     size_t count;
 };
 
-/* Passes over damaged ones, and over those that a rewind undid: each cut's predecessor has fewer steps. `version_max`: they have at most so many. */
+/* Passes over damaged ones, and over those that a rewind undid: each cut's predecessor has fewer steps.
+ * `version_max`: they have at most so many, UINT64_MAX: any number. One that cannot be read is
+ * passed over as well behind a newer one, which the run goes on from. */
 static enum err read_cuts(const struct cut_names *names, uint64_t version_max,
                           struct control_cuts *ret_cuts, struct reason *reason)
 {
@@ -220,7 +222,8 @@ static enum err read_cuts(const struct cut_names *names, uint64_t version_max,
             continue;
         enum err err =
             read_cut(names->checkpoint_dir, names->list[i], &cuts.list[cuts.count], reason);
-        if (whole_cut_is_damage(err))
+        bool has_newer = version_max != UINT64_MAX;
+        if (whole_cut_is_damage(err) || (has_newer && (err == ERR_IO || err == ERR_DENIED)))
             continue;
         TRY(err);
         version_max = names->list[i].version > 0 ? names->list[i].version - 1 : 0;
@@ -349,13 +352,15 @@ enum err control_run_told(struct store *store, const struct store_run *stored,
     return ERR_OK;
 }
 
-/* The cuts of the directory that are older than the one that was found. */
-static enum err read_older(const struct whole_cut *whole, struct control_cuts *ret_cuts,
-                           struct reason *reason)
+enum err control_run_read_older(const struct whole_cut *whole, struct control_plan *plan,
+                                struct reason *reason)
 {
+    if (!plan->has_past)
+        return ERR_OK;
     const struct checkpoint_name *found = &whole->names.names[whole->at];
     const struct cut_names names = {whole->dir, found + 1, whole->names.count - whole->at - 1};
-    return found->version > 0 ? read_cuts(&names, found->version - 1, ret_cuts, reason) : ERR_OK;
+    return found->version > 0 ? read_cuts(&names, found->version - 1, &plan->older, reason)
+                              : ERR_OK;
 }
 
 /* The generation that a file of the run is of; 0: it is none of these. */
@@ -418,8 +423,7 @@ static enum err judge_passed(const struct control_wish *wish, const struct check
         (unsigned long long)about->name.generation, (unsigned long long)about->name.version);
 }
 
-/* The newest whole cut of the directory as facts, for a run that this store does not know. The older
- * ones come with it: servers remove those that no store has. */
+/* The newest whole cut of the directory as facts, for a run that this store does not know. */
 static enum err adopt(const struct control_wish *wish, struct store_run *stored,
                       struct control_plan *plan, struct reason *reason)
 {
@@ -444,7 +448,6 @@ static enum err adopt(const struct control_wish *wish, struct store_run *stored,
     past->generation = about->name.generation;
     TRY(see_generation(wish->directory, wish->whole, &past->generation, reason));
     fill_cut(about, &past->cut);
-    TRY(read_older(wish->whole, &plan->older, reason));
     return stored->spec != NULL && stored->restore != NULL ? ERR_OK : ERR_NOMEM;
 }
 

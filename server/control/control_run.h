@@ -81,11 +81,15 @@ struct control_plan {
     bool is_new;   /* to be added to the store, not changed there */
     bool has_past; /* `past` is from the directory: it belongs in the store too */
     struct coordinator_past past;
-    struct control_cuts older; /* has_past: what the directory has beside its newest */
+    struct control_cuts older; /* control_run_read_older() */
     struct buf notes;          /* text for the operator, ends in a 0 */
 };
 enum err control_run_plan(struct store *store, const struct control_wish *wish,
                           struct control_plan *ret_plan, struct reason *reason) MUST_USE;
+/* What the directory has beside the newest cut that `past` is from: servers remove those that no store
+ * has. Reads each of them, so it comes when nothing is waited for any more. */
+enum err control_run_read_older(const struct whole_cut *whole, struct control_plan *plan,
+                                struct reason *reason) MUST_USE;
 /* Whether the weights that a new run begins with fit its model. `elsewhere`: only other machines'
  * servers read them; a file that does not open here is theirs to judge. restore_check()'s errors, but
  * ERR_INVALID where a file or a tensor is missing. */

@@ -456,6 +456,7 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
     if (err == ERR_SEARCHING)
         give_way(control, &served);
     TRY(err);
+    TRY(control_run_read_older(&control->whole, &plan, reason));
     if (!request->resume)
         TRY(control_run_check_weights(plan.run, control->local_link == 0, reason));
     if (plan.is_new) /* before the store has it */

@@ -68,6 +68,8 @@ static enum err plan(struct plan_fixture *f)
     do
         err = ask(f);
     while (err == ERR_SEARCHING);
+    if (err == ERR_OK)
+        err = control_run_read_older(&f->whole, &f->plan, &f->reason);
     whole_cut_forget(&f->whole);
     return err;
 }
@@ -674,6 +676,29 @@ TEST_F(checkpoints_that_the_store_lacks_are_taken_when_all_that_it_knows_are_rem
     remove_version(f, 6);
     remove_version(f, 5);
     assert_int_equal(past_of(f).cut.name.version, 4); /* a share that is not mounted */
+}
+
+/* Root reads what no mode allows. */
+static void make_unreadable(struct plan_fixture *f, uint64_t version)
+{
+    char path[120];
+    snprintf(path, sizeof path, "%s/checkpoints/g3-v%d/server-0.roost", f->directory, (int)version);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("server-0.roost", path), 0); /* ELOOP */
+}
+
+TEST_F(an_older_checkpoint_that_cannot_be_read_refuses_no_resume, plan)
+{
+    for (uint64_t version = 4; version <= 6; version++)
+        record_version(f, version);
+    make_unreadable(f, 5);
+    f->request.resume = true;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.past.cut.name.version, 6);
+    assert_int_equal(f->plan.older.count, 1);
+    assert_int_equal(f->plan.older.list[0].name.version, 4);
+    make_unreadable(f, 6); /* the newest may be whole */
+    assert_int_equal(plan(f), ERR_IO);
 }
 
 static void touch(struct plan_fixture *f, const char *folder, const char *name)
