@@ -308,6 +308,52 @@ enum err control_run_lacks(struct store *store, const struct store_run *stored,
     return lacks_chosen(store, stored->run, dir, name, ret_cuts, reason);
 }
 
+/* The generation that a file of the run is of; 0: it is none of these. */
+static uint64_t generation_of_journal(const char *file)
+{
+    struct journal_name name;
+    return journal_parse_name(file, &name) ? name.generation : 0;
+}
+
+static uint64_t generation_of_order(const char *file)
+{
+    struct order_name name;
+    return order_parse_name(file, &name) ? name.generation : 0;
+}
+
+static enum err see_generations(const char *directory, const char *folder,
+                                uint64_t (*generation_of)(const char *file), uint64_t *latest,
+                                struct reason *reason)
+{
+    scoped(buf_release) struct buf path = {0};
+    scoped(file_names_release) struct file_names names = {0};
+    TRY(buf_printf(&path, "%s/%s", directory, folder));
+    enum err err = file_list((const char *)path.data, &names, reason);
+    for (size_t i = 0; err == ERR_OK && i < names.count; i++)
+        if (generation_of(names.names[i]) > *latest)
+            *latest = generation_of(names.names[i]);
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
+}
+
+/* The run's latest generation, as its directory tells: coordinators that died before their first cut
+ * left logs of later ones than the newest cut's, and a cut that is passed over may be of one. A store
+ * that comes from a backup has forgotten the last ones. */
+static enum err see_generation(const char *directory, uint64_t *latest, struct reason *reason)
+{
+    scoped(buf_release) struct buf path = {0};
+    scoped(checkpoint_names_release) struct checkpoint_names cuts = {0};
+    TRY(buf_printf(&path, "%s/checkpoints", directory));
+    enum err err = checkpoint_list((const char *)path.data, &cuts, reason);
+    if (err != ERR_OK && err != ERR_NOT_FOUND)
+        return err;
+    for (size_t i = 0; i < cuts.count; i++)
+        if (cuts.names[i].generation > *latest)
+            *latest = cuts.names[i].generation;
+    TRY(see_generations(directory, "checkpoints/" JOURNAL_FOLDER, generation_of_journal, latest,
+                        reason));
+    return see_generations(directory, ORDER_FOLDER, generation_of_order, latest, reason);
+}
+
 enum err control_run_past(struct store *store, const struct store_run *stored,
                           struct coordinator_past *ret_past, bool *ret_chosen,
                           struct reason *reason)
@@ -329,7 +375,7 @@ enum err control_run_past(struct store *store, const struct store_run *stored,
                           &ret_past->cut, reason));
     if (ret_past->generation < ret_past->cut.name.generation)
         ret_past->generation = ret_past->cut.name.generation;
-    return ERR_OK;
+    return see_generation(stored->directory, &ret_past->generation, reason);
 }
 
 enum err control_run_told(struct store *store, const struct store_run *stored,
@@ -361,46 +407,6 @@ enum err control_run_read_older(const struct whole_cut *whole, struct control_pl
     const struct cut_names names = {whole->dir, found + 1, whole->names.count - whole->at - 1};
     return found->version > 0 ? read_cuts(&names, found->version - 1, &plan->older, reason)
                               : ERR_OK;
-}
-
-/* The generation that a file of the run is of; 0: it is none of these. */
-static uint64_t generation_of_journal(const char *file)
-{
-    struct journal_name name;
-    return journal_parse_name(file, &name) ? name.generation : 0;
-}
-
-static uint64_t generation_of_order(const char *file)
-{
-    struct order_name name;
-    return order_parse_name(file, &name) ? name.generation : 0;
-}
-
-static enum err see_generations(const char *directory, const char *folder,
-                                uint64_t (*generation_of)(const char *file), uint64_t *latest,
-                                struct reason *reason)
-{
-    scoped(buf_release) struct buf path = {0};
-    scoped(file_names_release) struct file_names names = {0};
-    TRY(buf_printf(&path, "%s/%s", directory, folder));
-    enum err err = file_list((const char *)path.data, &names, reason);
-    for (size_t i = 0; err == ERR_OK && i < names.count; i++)
-        if (generation_of(names.names[i]) > *latest)
-            *latest = generation_of(names.names[i]);
-    return err == ERR_NOT_FOUND ? ERR_OK : err;
-}
-
-/* The run's latest generation, as its directory tells: coordinators that died before their first cut
- * left logs of later ones than the newest cut's, and a cut that is passed over may be of one. */
-static enum err see_generation(const char *directory, const struct whole_cut *whole,
-                               uint64_t *latest, struct reason *reason)
-{
-    for (size_t i = 0; i < whole->names.count; i++)
-        if (whole->names.names[i].generation > *latest)
-            *latest = whole->names.names[i].generation;
-    TRY(see_generations(directory, "checkpoints/" JOURNAL_FOLDER, generation_of_journal, latest,
-                        reason));
-    return see_generations(directory, ORDER_FOLDER, generation_of_order, latest, reason);
 }
 
 /* P12: what servers have logged follows the newest cut alone. So a run goes back behind it, and lacks
@@ -446,7 +452,7 @@ static enum err adopt(const struct control_wish *wish, struct store_run *stored,
     memcpy(past->fingerprint, about->fingerprint.bytes, WIRE_DIGEST_BYTES);
     past->has_fingerprint = !is_zero(past->fingerprint);
     past->generation = about->name.generation;
-    TRY(see_generation(wish->directory, wish->whole, &past->generation, reason));
+    TRY(see_generation(wish->directory, &past->generation, reason));
     fill_cut(about, &past->cut);
     return stored->spec != NULL && stored->restore != NULL ? ERR_OK : ERR_NOMEM;
 }

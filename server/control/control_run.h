@@ -46,7 +46,8 @@ void control_cuts_release(struct control_cuts *cuts); /* {0} is fine */
 enum err control_run_lacks(struct store *store, const struct store_run *stored,
                            struct control_cuts *ret_cuts, struct reason *reason) MUST_USE;
 /* What the run goes on from: the store's facts, with the cut that an operator chose in place of the
- * newest (*ret_chosen), or the newest that the store lacks. control_run_lacks()'s errors. */
+ * newest (*ret_chosen), or the newest that the store lacks, and a generation above which none has left
+ * anything in the directory. control_run_lacks()'s errors. */
 enum err control_run_past(struct store *store, const struct store_run *stored,
                           struct coordinator_past *ret_past, bool *ret_chosen,
                           struct reason *reason) MUST_USE;

@@ -358,10 +358,11 @@ static enum err change_stored(struct control *control, const struct control_run 
                               struct coordinator_past *past, struct reason *reason)
 {
     struct store *store = control->config.store;
-    uint64_t recorded = past->recorded;
+    uint64_t recorded = past->recorded, generation = past->generation;
     TRY(store_change_run(store, control->term, &run->stored, reason));
     TRY(store_get_past(store, run->stored.run, past, reason));
     past->recorded = recorded;
+    past->generation = generation; /* the directory may have a later one than the store */
     return ERR_OK;
 }
 

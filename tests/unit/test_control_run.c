@@ -728,6 +728,17 @@ TEST_F(a_run_that_is_taken_from_its_directory_goes_on_above_all_generations_ther
     assert_int_equal(f->plan.past.generation, 6);
 }
 
+/* The store comes from a backup. */
+TEST_F(a_stored_run_goes_on_above_all_generations_of_its_directory, plan)
+{
+    store_run(f);
+    store_version(f, 3);
+    touch(f, "checkpoints/journal",
+          "g00000000000000000004-s00000-b00000000000000000005-000000.journal");
+    assert_int_equal(past_of(f).cut.name.version, 3);
+    assert_int_equal(past_of(f).generation, 4);
+}
+
 TEST_F(a_run_that_is_taken_from_its_directory_comes_with_its_older_checkpoints, plan)
 {
     for (uint64_t version = 3; version <= 7; version++)

@@ -886,6 +886,23 @@ TEST_F(a_run_whose_directory_was_moved_is_resumed_where_it_is_now, control, .tra
     expect_stopped(f, &arena); /* and no other is active */
 }
 
+/* The store comes from a backup: servers refuse a generation that is older than their logs. */
+TEST_F(a_stored_run_is_resumed_above_all_generations_of_its_directory, control, .trains = true)
+{
+    const struct digest digest = {0};
+    for (int i = 0; i < 2; i++) {
+        uint64_t later = f->shards.generation + 3;
+        record_on_disk(folder_path(&f->folder, "run"), (struct checkpoint_name){later, 9}, &digest);
+        control_free(f->control);
+        open_office(f);
+        if (i == 0)
+            control_continue(f->control, f->now_ns);
+        else
+            assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
+        assert_true(f->shards.generation > later);
+    }
+}
+
 /* Behind the recorded version 0, from a coordinator that is gone. */
 static void record_version_5(struct control_fixture *f)
 {
