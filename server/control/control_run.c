@@ -7,6 +7,7 @@
 #include "common/scoped.h"
 #include "common/settings/config.h"
 #include "kernels/kernels.h"
+#include "server/coordinator/cuts.h"
 #include "server/disk/journal.h"
 #include "server/disk/prepared.h"
 #include "server/disk/restore.h"
@@ -275,19 +276,58 @@ static enum err has_known(struct store *store, uint64_t run, const char *checkpo
     return err == ERR_NOT_FOUND ? ERR_OK : err;
 }
 
+/* Whether another run of this store recorded it. */
+static enum err is_anothers(struct store *store, uint64_t run, const char *checkpoint_dir,
+                            struct checkpoint_name name, bool *ret_is, struct reason *reason)
+{
+    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
+    struct cut_record cut;
+    *ret_is = false;
+    enum err err = checkpoint_open(checkpoint_dir, name, &checkpoint, reason);
+    if (whole_cut_is_damage(err))
+        return ERR_OK;
+    TRY(err);
+    uint64_t by = checkpoint_about(checkpoint)->run;
+    if (by == run)
+        return ERR_OK;
+    err = store_get_cut(store, by, (struct cut_name){name.generation, name.version}, &cut, reason);
+    *ret_is = err == ERR_OK;
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
+}
+
+/* The directory was moved, what was resumed there is another run, and then it was moved back: what that
+ * one recorded behind this run's newest is this run's. */
+static enum err lacks_anothers(struct store *store, uint64_t run, const struct cut_names *found,
+                               struct control_cuts *ret_cuts, struct reason *reason)
+{
+    struct cut_names newer = {.checkpoint_dir = found->checkpoint_dir, .list = found->list};
+    struct cut_record known;
+    uint32_t count;
+    bool is = false;
+    TRY(store_get_cuts(store, run, &known, 1, &count, reason));
+    for (; count > 0 && newer.count < found->count; newer.count++) {
+        struct checkpoint_name name = found->list[newer.count];
+        if (!cuts_is_newer((struct cut_name){name.generation, name.version}, known.name))
+            break;
+        if (!is)
+            TRY(is_anothers(store, run, found->checkpoint_dir, name, &is, reason));
+    }
+    return is ? read_cuts(&newer, UINT64_MAX, ret_cuts, reason) : ERR_OK;
+}
+
 /* A folder that is not there, or is empty, may be a share that is not mounted yet. */
-static enum err lacks_all(struct store *store, uint64_t run, const char *checkpoint_dir,
-                          struct control_cuts *ret_cuts, struct reason *reason)
+static enum err lacks_found(struct store *store, uint64_t run, const char *checkpoint_dir,
+                            struct control_cuts *ret_cuts, struct reason *reason)
 {
     scoped(checkpoint_names_release) struct checkpoint_names found = {0};
     bool has;
     TRY(has_known(store, run, checkpoint_dir, &has, reason));
-    if (has)
-        return ERR_OK;
     enum err err = checkpoint_list(checkpoint_dir, &found, reason);
     if (err != ERR_OK)
         return err == ERR_NOT_FOUND ? ERR_OK : err;
     const struct cut_names names = {checkpoint_dir, found.names, found.count};
+    if (has)
+        return lacks_anothers(store, run, &names, ret_cuts, reason);
     TRY(read_cuts(&names, UINT64_MAX, ret_cuts, reason));
     ret_cuts->alone = true;
     return ERR_OK;
@@ -303,7 +343,7 @@ enum err control_run_lacks(struct store *store, const struct store_run *stored,
     *ret_cuts = (struct control_cuts){0};
     enum err err = checkpoint_chosen(dir, &name, reason);
     if (err == ERR_NOT_FOUND)
-        return lacks_all(store, stored->run, dir, ret_cuts, reason);
+        return lacks_found(store, stored->run, dir, ret_cuts, reason);
     TRY(err);
     return lacks_chosen(store, stored->run, dir, name, ret_cuts, reason);
 }

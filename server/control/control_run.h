@@ -41,7 +41,8 @@ void control_cuts_release(struct control_cuts *cuts); /* {0} is fine */
 /* Those that the run is to go on from and that the store lacks, as their own files have them. The
  * store had no room for a cut that was written down, it died just then, or it knew only the newest of
  * the directory; and the operator chose that cut, or removed all that the store knows. Or the
- * directory is from a backup that is older than the store. Mostly none.
+ * directory is from a backup that is older than the store, or was moved away, went on there as another
+ * run, and is back. Mostly none.
  * ERR_NOT_FOUND, ERR_CORRUPT …: nobody has the chosen one whole. */
 enum err control_run_lacks(struct store *store, const struct store_run *stored,
                            struct control_cuts *ret_cuts, struct reason *reason) MUST_USE;

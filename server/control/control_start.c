@@ -328,23 +328,17 @@ static enum err begin_run(struct control *control, uint64_t now_ns, struct contr
 
 /* ---- the run that an operator starts ---- */
 
-/* A run that the store calls active and that nobody has resumed, as one whose directory has moved, ends:
- * no later start goes on with it beside the new one. */
-static enum err end_left(struct control *control, struct reason *reason)
+/* Runs that the store calls active and that nobody has resumed, as one whose directory has moved, end:
+ * no later start goes on with one beside this run. */
+static enum err end_left(struct control *control, uint64_t run, struct reason *reason)
 {
-    scoped(store_run_release) struct store_run left = {0};
-    struct store *store = control->config.store;
-    enum err err = store_find_active_run(store, &left, reason);
-    if (err != ERR_OK)
-        return err == ERR_NOT_FOUND ? ERR_OK : err;
-    return store_put_state(store, control->term, left.run, RUN_STOPPED,
-                           "another run was begun in its place", reason);
+    return store_stop_others(control->config.store, control->term, run,
+                             "another run was begun in its place", reason);
 }
 
 static enum err add_new(struct control *control, struct control_plan *plan, struct reason *reason)
 {
     struct control_run *run = plan->run;
-    TRY(end_left(control, reason));
     const struct store_past past = {&plan->past, {plan->older.list, plan->older.count}};
     TRY(store_add_run(control->config.store, control->term, &run->stored,
                       plan->has_past ? &past : NULL, reason));
@@ -394,6 +388,8 @@ static enum err begin_plan(struct control *control, uint64_t now_ns, struct cont
         err = ERR_OK;
     }
     uint64_t number = run->stored.run;
+    if (err == ERR_OK)
+        err = end_left(control, number, reason);
     if (err == ERR_OK)
         err = begin_stored(control, now_ns, plan, &past, reason);
     if (err == ERR_OK || control->failed != ERR_OK)
@@ -557,6 +553,34 @@ static bool is_left(const struct control *control, const struct store_run *store
     return true;
 }
 
+/* The active run of the place that this daemon was started for; ERR_NOT_FOUND: there is none. */
+static enum err find_own(const struct control *control, struct store_run *ret_stored,
+                         struct reason *reason)
+{
+    scoped(store_run_release) struct store_run run = {0};
+    const char *only = control->config.continue_only;
+    char name[WIRE_TEXT_BYTES_MAX + 1];
+    if (only == NULL ||
+        run_directory_name(only, control->config.folder, name, sizeof name, NULL) != ERR_OK)
+        return ERR_NOT_FOUND;
+    TRY(store_find_run(control->config.store, name, &run, reason));
+    if (run.state != RUN_STARTING && run.state != RUN_TRAINING)
+        return ERR_NOT_FOUND;
+    *ret_stored = run;
+    run = (struct store_run){0};
+    return ERR_OK;
+}
+
+/* A crash may have come between the begin of one run and the end of another, which was active at
+ * another place. */
+static enum err find_stored(const struct control *control, struct store_run *ret_stored,
+                            struct reason *reason)
+{
+    enum err err = find_own(control, ret_stored, reason);
+    return err == ERR_NOT_FOUND ? store_find_active_run(control->config.store, ret_stored, reason)
+                                : err;
+}
+
 void control_continue(struct control *control, uint64_t now_ns)
 {
     scoped(store_run_release) struct store_run stored = {0};
@@ -564,7 +588,7 @@ void control_continue(struct control *control, uint64_t now_ns)
     control->continue_ns = TIME_NEVER;
     if (control_active(control))
         return;
-    enum err err = store_find_active_run(control->config.store, &stored, &reason);
+    enum err err = find_stored(control, &stored, &reason);
     bool left = err == ERR_OK && is_left(control, &stored);
     coordinator_expect_run(control->coordinator, err != ERR_NOT_FOUND && !left);
     if (left)

@@ -444,6 +444,13 @@ enum err store_change_run(struct store *store, uint64_t term, const struct store
     return reason_set(reason, ERR_UNSUPPORTED, "no run is continued by hand here");
 }
 
+enum err store_stop_others(struct store *store, uint64_t term, uint64_t run, const char *why,
+                           struct reason *reason)
+{
+    (void)store, (void)term, (void)run, (void)why;
+    return reason_set(reason, ERR_UNSUPPORTED, "no run is started here");
+}
+
 enum err store_find_run(struct store *store, const char *directory, struct store_run *ret_run,
                         struct reason *reason)
 {

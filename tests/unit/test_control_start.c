@@ -771,11 +771,11 @@ enum err __wrap_whole_cut_read(struct whole_cut_reader *reader, const char *chec
 }
 
 /* A cut that is recorded in the directory. */
-static void record_on_disk(const char *directory, struct checkpoint_name name,
-                           const struct digest *data_digest)
+static void record_as(const char *directory, uint64_t run, struct checkpoint_name name,
+                      const struct digest *data_digest)
 {
     struct checkpoint_record record = {.name = name,
-                                       .run = 1,
+                                       .run = run,
                                        .data_digest = *data_digest,
                                        .spec = spec_served,
                                        .server_count = 1};
@@ -790,6 +790,12 @@ static void record_on_disk(const char *directory, struct checkpoint_name name,
     assert_int_equal(checkpoint_writer_finish(writer, &record.manifests[0], NULL), ERR_OK);
     checkpoint_writer_free(writer);
     assert_int_equal(checkpoint_record(&file_ops_real, path, &record, NULL), ERR_OK);
+}
+
+static void record_on_disk(const char *directory, struct checkpoint_name name,
+                           const struct digest *data_digest)
+{
+    record_as(directory, 1, name, data_digest);
 }
 
 /* A directory with a recorded version 0 of a run that the store has never heard of. */
@@ -901,6 +907,74 @@ TEST_F(a_stored_run_is_resumed_above_all_generations_of_its_directory, control, 
             assert_int_equal(say(f, run_call(f, spec, true)), ERR_OK);
         assert_true(f->shards.generation > later);
     }
+}
+
+/* Killed, and started anew for that place. */
+static void go_on_in(struct control_fixture *f, const char *directory)
+{
+    control_free(f->control);
+    open_office(f);
+    f->control->config.continue_only = directory;
+    control_continue(f->control, f->now_ns);
+}
+
+static enum err resume_at(struct control_fixture *f, const char *directory)
+{
+    struct call *call = run_call(f, spec, true);
+    call->start_run.directory = directory;
+    return say(f, call);
+}
+
+TEST_F(a_run_whose_directory_was_moved_there_and_back_goes_on_from_its_newest_checkpoint, control,
+       .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    scoped(store_run_release) struct store_run away = {0}, ended = {0}, active = {0};
+    const char *here = folder_path(&f->folder, "run"), *there = folder_path(&f->folder, "moved");
+    uint64_t term;
+    assert_int_equal(rename(here, there), 0);
+    go_on_in(f, there);
+    assert_int_equal(resume_at(f, there), ERR_OK);
+    assert_int_equal(store_find_active_run(f->store, &away, NULL), ERR_OK);
+    assert_int_equal(away.run, 2);
+    const struct cut_record cut = {.name = {f->shards.generation, 5}, .server_count = 1};
+    record_as(there, away.run, (struct checkpoint_name){f->shards.generation, 5},
+              &(struct digest){0});
+    control_free(f->control);
+    f->control = NULL;
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    assert_int_equal(store_put_cut(f->store, term, away.run, &cut, 9, NULL, NULL), ERR_OK);
+    assert_int_equal(rename(there, here), 0);
+    go_on_in(f, here);
+    assert_false(control_loading(f->control));
+    assert_int_equal(resume_at(f, here), ERR_OK);
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_string_equal(active.directory, here);
+    assert_int_equal(past_later(f).cut.name.version, 5);
+    assert_int_equal(store_find_run(f->store, there, &ended, NULL), ERR_OK);
+    assert_int_equal(ended.state, RUN_STOPPED);
+    go_on_in(f, here); /* as after a crash */
+    assert_true(control_loading(f->control));
+    assert_int_equal(say_stop(f), ERR_OK);
+    expect_stopped(f, &arena); /* and no other is active */
+}
+
+/* A crash came between the begin of the one and the end of the other. */
+TEST_F(a_daemon_goes_on_with_the_run_of_its_place_though_a_newer_one_is_active, control,
+       .trains = true)
+{
+    scoped(store_run_release) struct store_run newer = {0};
+    uint64_t term;
+    control_free(f->control);
+    f->control = NULL;
+    assert_int_equal(store_find_active_run(f->store, &newer, NULL), ERR_OK);
+    free(newer.directory);
+    newer.directory = strdup("/elsewhere");
+    assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
+    assert_int_equal(store_add_run(f->store, term, &newer, NULL, NULL), ERR_OK);
+    go_on_in(f, folder_path(&f->folder, "run"));
+    assert_true(control_loading(f->control));
+    assert_int_equal(served_run, newer.run - 1);
 }
 
 /* Behind the recorded version 0, from a coordinator that is gone. */

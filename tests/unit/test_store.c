@@ -405,6 +405,24 @@ TEST_F(a_cut_is_found_by_its_name_and_the_next_older_one_from_there, store)
     assert_int_equal(store_older_cut(f->store, run, cut.name, &cut, NULL), ERR_NOT_FOUND);
 }
 
+TEST_F(other_runs_that_are_active_are_stopped_and_ended_ones_stay, store)
+{
+    scoped(store_run_release) struct store_run ended = {0}, left = {0}, active = {0};
+    uint64_t first = add_run(f, "a"), second = add_run(f, "b"), third = add_run(f, "c");
+    assert_int_equal(store_put_state(f->store, f->term, first, RUN_FAILED, "why", NULL), ERR_OK);
+    assert_int_equal(store_stop_others(f->store, f->term + 1, second, "for b", NULL), ERR_OLD_TERM);
+    for (int i = 0; i < 2; i++) /* once with none */
+        assert_int_equal(store_stop_others(f->store, f->term, second, "for b", NULL), ERR_OK);
+    assert_int_equal(store_find_run(f->store, "a", &ended, NULL), ERR_OK);
+    assert_int_equal(ended.state, RUN_FAILED);
+    assert_int_equal(store_find_run(f->store, "c", &left, NULL), ERR_OK);
+    assert_int_equal(left.run, third);
+    assert_int_equal(left.state, RUN_STOPPED);
+    assert_string_equal(left.reason, "for b");
+    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
+    assert_int_equal(active.run, second);
+}
+
 TEST_F(cuts_of_a_directory_are_adopted_and_known_ones_stay, store)
 {
     struct cut_record cuts[] = {cut_of(6, 300), cut_of(5, 200)}, known;
