@@ -286,10 +286,11 @@ static enum err find_all(const char *checkpoint_dir, struct found **ret_found, s
 {
     scoped(file_names_release) struct file_names names = {0};
     struct checkpoint_name chosen;
+    struct reason why;
     TRY(file_list(checkpoint_dir, &names, reason));
-    enum err err = checkpoint_chosen(checkpoint_dir, &chosen, reason);
+    enum err err = checkpoint_chosen(checkpoint_dir, &chosen, &why);
     if (err != ERR_OK && err != ERR_NOT_FOUND)
-        return err;
+        return reason_set(reason, err, "%s", why.text);
     struct found *found = calloc(names.count + 1, sizeof *found);
     if (found == NULL)
         return reason_set(reason, ERR_NOMEM, "no memory to list %s", checkpoint_dir);

@@ -13,6 +13,8 @@ static enum err find_trained(const struct run_places *places, const char *spelle
     struct cut_name oldest;
     TRY(run_directory_name(spelled, places->folder, name, sizeof name, reason));
     enum err err = store_find_run(places->store, name, &run, reason);
+    if (err == ERR_NOT_FOUND) /* an older version stored it as it was spelled */
+        err = store_find_run(places->store, spelled, &run, reason);
     if (err == ERR_OK)
         err = store_oldest_cut(places->store, run.run, &oldest, reason);
     *ret_found = err == ERR_OK;

@@ -5,6 +5,7 @@
 #include "common/model/model.h"
 #include "common/scoped.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -334,7 +335,8 @@ enum err journal_remove(const struct file_ops *ops, const char *folder, struct r
         if (!journal_parse_name(names.names[i], &name))
             continue;
         TRY(path_of(folder, names.names[i], path, reason));
-        TRY(file_remove_tree(path, reason));
+        if (ops->unlink(ops, path) != 0 && errno != ENOENT)
+            return file_failed("remove", path, reason);
     }
     return names.count > 0 ? file_sync_dir(ops, folder, reason) : ERR_OK;
 }

@@ -59,6 +59,25 @@ TEST_F(a_directory_from_which_a_run_was_taken_away_is_left_to_it, control, .trai
     assert_int_equal(access(folder_path(&f->folder, "run/run-2/run.yaml"), F_OK), 0);
 }
 
+/* An older version stored the directory as somebody had spelled it. */
+TEST_F(a_directory_that_is_stored_by_another_spelling_is_left_to_its_run, control, .trains = true)
+{
+    scoped(store_run_release) struct store_run run = {0};
+    const struct cut_record cut = {.name = {1, 5}, .server_count = 1};
+    const char *run_dir = folder_path(&f->folder, "./fresh");
+    stop_run(f);
+    assert_int_equal(store_find_newest_run(f->store, &run, NULL), ERR_OK);
+    free(run.directory);
+    run.directory = strdup(run_dir);
+    run.state = RUN_STOPPED;
+    uint64_t term = f->control->term;
+    assert_int_equal(store_add_run(f->store, term, &run, NULL, NULL), ERR_OK);
+    assert_int_equal(store_put_cut(f->store, term, run.run, &cut, 1, NULL, NULL), ERR_OK);
+    f->control->config.run_dir = run_dir;
+    assert_int_equal(start_run(f), ERR_OK);
+    assert_int_equal(access(folder_path(&f->folder, "fresh/run-2/run.yaml"), F_OK), 0);
+}
+
 /* As tab completion spells it, and as an operator in the daemon's folder does. */
 TEST_F(a_directory_that_is_spelled_otherwise_has_the_same_run, control, .trains = true)
 {

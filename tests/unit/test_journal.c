@@ -414,6 +414,26 @@ TEST_IN_FOLDER(p12_a_run_that_goes_back_behind_its_journal_drops_all_of_it)
     assert_int_equal(access(other, F_OK), 0);
 }
 
+static int not_removed(const struct file_ops *ops, const char *path)
+{
+    (void)ops, (void)path;
+    errno = EIO;
+    return -1;
+}
+
+TEST_IN_FOLDER(p12_a_journal_that_cannot_be_removed_is_an_error)
+{
+    uint64_t committed;
+    struct file_ops ops = file_ops_real;
+    struct reason reason;
+    const char *path = folder_path(state, "journal");
+    ops.unlink = not_removed;
+    assert_int_equal(write_tickets(&file_ops_real, path, 9, 5, &committed), ERR_OK);
+    assert_int_equal(journal_remove(&ops, path, &reason), ERR_IO);
+    assert_non_null(strstr(reason.text, "cannot remove "));
+    assert_int_equal(read_folder(path).count, 9);
+}
+
 /* Its boots are counted anew: the file that it would begin is the one that it is to redo. */
 TEST_IN_FOLDER(p3_a_start_that_lost_its_folder_writes_behind_what_is_there)
 {

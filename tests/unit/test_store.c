@@ -407,20 +407,21 @@ TEST_F(a_cut_is_found_by_its_name_and_the_next_older_one_from_there, store)
 
 TEST_F(other_runs_that_are_active_are_stopped_and_ended_ones_stay, store)
 {
-    scoped(store_run_release) struct store_run ended = {0}, left = {0}, active = {0};
-    uint64_t first = add_run(f, "a"), second = add_run(f, "b"), third = add_run(f, "c");
-    assert_int_equal(store_put_state(f->store, f->term, first, RUN_FAILED, "why", NULL), ERR_OK);
-    assert_int_equal(store_stop_others(f->store, f->term + 1, second, "for b", NULL), ERR_OLD_TERM);
+    static const char *const names[] = {"older", "own", "ended", "newer"};
+    static const enum run_state states[] = {RUN_STOPPED, RUN_STARTING, RUN_FAILED, RUN_STOPPED};
+    uint64_t runs[4];
+    for (int i = 0; i < 4; i++)
+        runs[i] = add_run(f, names[i]);
+    assert_int_equal(store_put_state(f->store, f->term, runs[2], RUN_FAILED, "why", NULL), ERR_OK);
+    assert_int_equal(store_stop_others(f->store, f->term + 1, runs[1], "own", NULL), ERR_OLD_TERM);
     for (int i = 0; i < 2; i++) /* once with none */
-        assert_int_equal(store_stop_others(f->store, f->term, second, "for b", NULL), ERR_OK);
-    assert_int_equal(store_find_run(f->store, "a", &ended, NULL), ERR_OK);
-    assert_int_equal(ended.state, RUN_FAILED);
-    assert_int_equal(store_find_run(f->store, "c", &left, NULL), ERR_OK);
-    assert_int_equal(left.run, third);
-    assert_int_equal(left.state, RUN_STOPPED);
-    assert_string_equal(left.reason, "for b");
-    assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
-    assert_int_equal(active.run, second);
+        assert_int_equal(store_stop_others(f->store, f->term, runs[1], "own", NULL), ERR_OK);
+    for (int i = 0; i < 4; i++) {
+        scoped(store_run_release) struct store_run run = {0};
+        assert_int_equal(store_find_run(f->store, names[i], &run, NULL), ERR_OK);
+        assert_int_equal(run.state, states[i]);
+        assert_int_equal(strcmp(run.reason, "own") == 0, run.state == RUN_STOPPED);
+    }
 }
 
 TEST_F(cuts_of_a_directory_are_adopted_and_known_ones_stay, store)
