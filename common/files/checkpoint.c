@@ -32,6 +32,14 @@ enum err checkpoint_file(const char *checkpoint_dir, struct checkpoint_name name
     return file_in(folder.text, file, ret_path);
 }
 
+enum err checkpoint_record_file(const char *checkpoint_dir, struct checkpoint_name name,
+                                struct checkpoint_path *ret_path)
+{
+    struct checkpoint_path folder;
+    TRY(checkpoint_folder(checkpoint_dir, name, &folder));
+    return file_in(folder.text, CHECKPOINT_JSON, ret_path);
+}
+
 bool checkpoint_name_parse(const char *text, struct checkpoint_name *ret_name)
 {
     struct checkpoint_name name;
@@ -238,7 +246,7 @@ enum err checkpoint_record(const struct file_ops *ops, const char *checkpoint_di
     check(record->server_count > 0 && record->server_count <= CHECKPOINT_SERVERS_MAX);
     struct checkpoint_path folder, path;
     TRY(checkpoint_folder(checkpoint_dir, record->name, &folder));
-    TRY(file_in(folder.text, CHECKPOINT_JSON, &path));
+    TRY(checkpoint_record_file(checkpoint_dir, record->name, &path));
     if (record->by_seed) /* else the servers' files are in the folder */
         TRY(make_folder(ops, checkpoint_dir, folder.text, reason));
     scoped(buf_release) struct buf bytes = {0};
@@ -356,7 +364,7 @@ static enum err remove_cut(const char *checkpoint_dir, struct checkpoint_name na
 {
     struct checkpoint_path folder, path;
     TRY(checkpoint_folder(checkpoint_dir, name, &folder));
-    TRY(file_in(folder.text, CHECKPOINT_JSON, &path));
+    TRY(checkpoint_record_file(checkpoint_dir, name, &path));
     TRY(file_remove_tree(path.text, reason));
     return file_remove_tree(folder.text, reason);
 }

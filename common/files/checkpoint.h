@@ -56,6 +56,10 @@ enum err checkpoint_folder(const char *checkpoint_dir, struct checkpoint_name na
 enum err checkpoint_file(const char *checkpoint_dir, struct checkpoint_name name, uint32_t server,
                          struct checkpoint_path *ret_path) MUST_USE;
 
+/* Its cut.json. */
+enum err checkpoint_record_file(const char *checkpoint_dir, struct checkpoint_name name,
+                                struct checkpoint_path *ret_path) MUST_USE;
+
 /* ---- writing ---- */
 
 /* The arrays of a chunk beside its weights. */

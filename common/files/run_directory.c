@@ -4,7 +4,6 @@
 #include "common/file.h"
 #include "common/files/checkpoint.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -88,13 +87,14 @@ static void take_later(const char *path, struct timespec *latest)
 static bool find_time(const char *directory, struct timespec *ret_time)
 {
     char path[RUN_DIRECTORY_BYTES + 80];
+    struct checkpoint_path record;
     struct checkpoint_name newest;
     struct timespec time = {0};
     if (find_checkpoint(directory, &newest) != ERR_OK)
         return false;
-    snprintf(path, sizeof path, "%s/checkpoints/g%" PRIu64 "-v%" PRIu64 "/cut.json", directory,
-             newest.generation, newest.version);
-    take_later(path, &time);
+    snprintf(path, sizeof path, "%s/checkpoints", directory);
+    if (checkpoint_record_file(path, newest, &record) == ERR_OK)
+        take_later(record.text, &time);
     snprintf(path, sizeof path, "%s/checkpoints/restore", directory);
     take_later(path, &time);
     *ret_time = time;

@@ -153,7 +153,7 @@ static enum err begin_search(struct control *control, const struct effect *effec
     return store_get_cuts(control->config.store, run, &search->cut, 1, &count, reason);
 }
 
-static enum err pass_over(struct control *control, struct reason *reason)
+static enum err search_older(struct control *control, struct reason *reason)
 {
     struct control_search *search = &control->search;
     search->passed = true;
@@ -178,7 +178,7 @@ static enum err not_read(struct control *control, uint64_t now_ns, enum err err,
                     log_text("err", err_name(err)), log_text("reason", reason->text),
                     log_text("next", damaged ? "an older one" : "again"));
     search->again_ns = damaged ? 0 : time_after_ms(now_ns, READ_AGAIN_MS);
-    return damaged ? pass_over(control, reason) : ERR_OK;
+    return damaged ? search_older(control, reason) : ERR_OK;
 }
 
 /* The store forgets the cuts that are newer, and the run goes back. What failed is late: on a full
@@ -230,7 +230,7 @@ static enum err read_next(struct control *control, uint64_t now_ns, bool *ret_wh
     struct control_search *search = &control->search;
     const struct cut_name *cut = &search->cut.name;
     while (cut->generation > 0 && cut->version > search->version_max)
-        TRY(pass_over(control, reason));
+        TRY(search_older(control, reason));
     *ret_over = cut->generation == 0;
     if (*ret_over)
         return ERR_OK;

@@ -186,8 +186,8 @@ static void fill_cut(const struct checkpoint_record *about, struct cut_record *r
         memcpy(ret_cut->servers[i].digest, about->manifests[i].bytes, WIRE_DIGEST_BYTES);
 }
 
-static enum err read_cut(const char *checkpoint_dir, struct checkpoint_name name,
-                         struct cut_record *ret_cut, struct reason *reason)
+static enum err read_recorded(const char *checkpoint_dir, struct checkpoint_name name,
+                              struct cut_record *ret_cut, struct reason *reason)
 {
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
     TRY(checkpoint_open(checkpoint_dir, name, &checkpoint, reason));
@@ -222,7 +222,7 @@ static enum err read_cuts(const struct cut_names *names, uint64_t version_max,
         if (names->list[i].version > version_max)
             continue;
         enum err err =
-            read_cut(names->checkpoint_dir, names->list[i], &cuts.list[cuts.count], reason);
+            read_recorded(names->checkpoint_dir, names->list[i], &cuts.list[cuts.count], reason);
         bool has_newer = version_max != UINT64_MAX;
         if (whole_cut_is_damage(err) || (has_newer && (err == ERR_IO || err == ERR_DENIED)))
             continue;
@@ -247,7 +247,7 @@ static enum err lacks_chosen(struct store *store, uint64_t run, const char *chec
     enum err err = store_get_cut(store, run, name, cut, reason);
     if (err != ERR_NOT_FOUND)
         return err;
-    err = read_cut(checkpoint_dir, chosen, cut, &why);
+    err = read_recorded(checkpoint_dir, chosen, cut, &why);
     if (err != ERR_OK)
         return reason_set(reason, err,
                           "checkpoint g%llu-v%llu, which was restored, cannot be read: choose "

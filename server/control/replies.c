@@ -1,6 +1,8 @@
 /* The replies to Describe and Status. */
 #include "server/control/replies.h"
 
+#include "common/files/run_directory.h"
+
 #include <string.h>
 
 void replies_send(struct call *take_call, enum err err, struct buf *take_response)
@@ -265,12 +267,12 @@ static enum err status_directory(const struct replies_facts *facts, struct arena
     reply->directory = directory;
     if (directory[0] == 0 || directory[0] == '/')
         return ERR_OK;
-    size_t bytes = strlen(facts->folder) + strlen(directory) + 2;
-    char *absolute = arena_take(arena, bytes);
+    char *absolute = arena_take(arena, WIRE_TEXT_BYTES_MAX + 1);
     if (absolute == NULL)
         return ERR_NOMEM;
-    snprintf(absolute, bytes, "%s/%s", facts->folder, directory);
-    reply->directory = absolute;
+    if (run_directory_name(directory, facts->folder, absolute, WIRE_TEXT_BYTES_MAX + 1, NULL) ==
+        ERR_OK)
+        reply->directory = absolute;
     return ERR_OK;
 }
 

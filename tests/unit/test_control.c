@@ -588,7 +588,7 @@ TEST_F(the_status_says_absolutely_where_the_run_of_an_older_version_lies, contro
     scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
     struct store_run old = {.spec = (char *)(uintptr_t)spec, .state = RUN_ENDED, .samples = 54};
     uint64_t term;
-    char directory[] = "relative", none[] = "";
+    char directory[] = "./relative/", none[] = "";
     old.directory = directory;
     old.restore = none;
     assert_int_equal(store_take_term(f->store, &term, NULL), ERR_OK);
