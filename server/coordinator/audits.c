@@ -337,7 +337,7 @@ void audits_lost(struct run *run, uint64_t member, uint64_t attempt)
 
 void audits_differ(struct run *run, uint64_t step, struct node node)
 {
-    struct audit *audit = find(run, step, node);
+    struct audit *audit = find(run, step, run_leased(run, node));
     if (audit != NULL)
         audit->differs = true;
 }

@@ -100,7 +100,7 @@ bool audits_other_done(const struct run *run, const struct ticket *ticket);
 void audits_done(struct run *run, const struct ticket *ticket);
 /* A lease ended without that; attempt 0: all of the member's. */
 void audits_lost(struct run *run, uint64_t member, uint64_t attempt);
-/* Two workers' bits of that ticket differ. */
+/* Two workers' bits of that node differ: of a lease's, or of a pushed half of it. */
 void audits_differ(struct run *run, uint64_t step, struct node node);
 /* The step is decided, and the decision before is acknowledged by all. */
 void audits_decided(struct coordinator *coordinator, uint64_t step);

@@ -282,6 +282,22 @@ static inline const struct seal *run_seal(const struct run *run, uint64_t step)
     return &run->steps.seals[step % (run->settings.delay + 1)];
 }
 
+/* Chimera: what is pushed of a node is its halves. */
+static inline bool run_pushes_halves(const struct run *run)
+{
+    return run->settings.place_count > 1 && run->settings.places[0].right_first > 0;
+}
+
+/* The node of the lease that the pushed one is of: itself, or in chimera the one it is a half of. */
+static inline struct node run_leased(const struct run *run, struct node pushed)
+{
+    struct node leased = pushed;
+    uint32_t level = tree_level(run->settings.node_slots);
+    if (run_pushes_halves(run) && pushed.level < level)
+        leased = (struct node){level, node_first(pushed) >> level};
+    return leased;
+}
+
 /* The timer must not sleep beyond this. */
 static inline void run_due(struct coordinator *coordinator, uint64_t due_ms)
 {

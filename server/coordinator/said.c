@@ -112,17 +112,29 @@ static bool is_of_rank(const struct run *run, uint32_t seat, uint32_t chunk)
     return ranks == NULL || ranks[chunk] == seat % run->gangs.ranks;
 }
 
+/* Of the place's ranges, those that it pushes for a slot of the node. */
+struct pushed {
+    uint32_t first, end;
+};
+
+static struct pushed pushed_of(const struct run *run, const struct coordinator_place *place,
+                               struct node node, uint32_t slot)
+{
+    struct pushed pushed = {0, place->range_count};
+    if (place->right_first > 0)
+        *(is_in_right_half(run, node, slot) ? &pushed.first : &pushed.end) = place->right_first;
+    return pushed;
+}
+
 /* Whether who has the seat pushes the lack's chunk for that slot of the node. */
 static bool pushes_part(const struct run *run, uint32_t seat, struct node node,
                         const struct lack *lack)
 {
     const struct coordinator_place *place = &run->settings.places[seat / run->gangs.ranks];
-    uint32_t first = 0, end = place->range_count;
+    struct pushed pushed = pushed_of(run, place, node, lack->slot);
     if (!is_of_rank(run, seat, lack->chunk))
         return false;
-    if (place->right_first > 0)
-        *(is_in_right_half(run, node, lack->slot) ? &first : &end) = place->right_first;
-    for (uint32_t i = first; i < end; i++) {
+    for (uint32_t i = pushed.first; i < pushed.end; i++) {
         const struct grant_range *range = &place->ranges[i];
         if (lack->chunk - range->chunks.first < range->chunks.count &&
             lack->part - range->parts.first < range->parts.count)
@@ -241,11 +253,13 @@ static const struct boundary_sum *passed_otherwise(const struct statement *giver
 
 /* ---- pushes ---- */
 
-static bool pushes_chunk(const struct run *run, uint32_t seat, uint32_t chunk)
+static bool pushes_chunk(const struct run *run, uint32_t seat, const struct said_difference *push)
 {
     const struct coordinator_place *place = &run->settings.places[seat];
-    for (uint32_t i = 0; i < place->range_count; i++)
-        if (chunk - place->ranges[i].chunks.first < place->ranges[i].chunks.count)
+    struct pushed pushed =
+        pushed_of(run, place, run_leased(run, push->node), node_first(push->node));
+    for (uint32_t i = pushed.first; i < pushed.end; i++)
+        if (push->which - place->ranges[i].chunks.first < place->ranges[i].chunks.count)
             return true;
     return false;
 }
@@ -253,11 +267,11 @@ static bool pushes_chunk(const struct run *run, uint32_t seat, uint32_t chunk)
 /* Whether both have said what they had; the answer, whether that was equal, in *ret_equal. */
 static bool judge_push(const struct run *run, const struct said_difference *push, bool *ret_equal)
 {
-    const struct statement *newest = said_newest(run, push->step, push->node);
+    const struct statement *newest = said_newest(run, push->step, run_leased(run, push->node));
     bool both = false;
     *ret_equal = false;
     for (const struct statement *a = newest; a != NULL; a = said_next(a)) {
-        if (a->member != push->second || a->count == 0 || !pushes_chunk(run, a->seat, push->which))
+        if (a->member != push->second || a->count == 0 || !pushes_chunk(run, a->seat, push))
             continue;
         for (const struct statement *b = newest; b != NULL; b = said_next(b)) {
             if (b == a || b->member != push->first || b->seat != a->seat || b->count == 0)
@@ -369,7 +383,8 @@ static void compare_pushes(struct run *run, const struct statement *said, struct
         const struct said_push *push = &all->pushes[i];
         const struct said_difference difference = {SAID_PUSHED, push->first, push->second,
                                                    push->step,  push->node,  push->chunk};
-        bool ours = push->step == said->step && node_equal(push->node, said->node), equal = false;
+        bool ours = push->step == said->step && node_equal(run_leased(run, push->node), said->node),
+             equal = false;
         if (!ours || !judge_push(run, &difference, &equal))
             all->pushes[kept++] = *push;
         else if (equal)

@@ -56,8 +56,8 @@ struct said_difference {
     enum said_kind kind;
     uint64_t first, second; /* members, who may be the same; COMPUTED, PUSHED: in that order */
     uint64_t step;
-    struct node node;
-    uint32_t which; /* boundary; MEMBERS: stage; PUSHED: chunk */
+    struct node node; /* of the lease; PUSHED: of the push (run_leased()) */
+    uint32_t which;   /* boundary; MEMBERS: stage; PUSHED: chunk */
 };
 
 enum err said_init(struct run *run) MUST_USE; /* ERR_NOMEM */

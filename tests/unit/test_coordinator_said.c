@@ -331,3 +331,64 @@ TEST_F(a_third_lease_tells_who_is_wrong, places, AUDITED)
     for (uint32_t i = 0; i < JOINED - 1; i++)
         assert_false(is_named(f, i));
 }
+
+/* ---- chimera: a push sums half of the lease's node ---- */
+
+#define HALVES .c.steps = 9, .c.halves = true, .c.audit = 1
+
+/* A server holds the sums of `first` for that half of the node, and others came from `second`. */
+static void halves_differ(struct places_fixture *f, struct node half, uint32_t first,
+                          uint32_t second)
+{
+    struct server_report wrong = {.kind = SERVER_WRONG_BITS};
+    wrong.wrong_bits.member = f->m[second];
+    wrong.wrong_bits.first_member = f->m[first];
+    wrong.wrong_bits.node = half;
+    wrong.wrong_bits.chunk = 1; /* of b and d in the left half, of a and c in the right one */
+    assert_int_equal(report(&f->c, 0, wrong), ERR_OK);
+}
+
+TEST_F(who_pushes_another_left_half_of_equal_inputs_is_named, places, HALVES)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    says(f, 1, &first[1], 7, 8);
+    says(f, 3, &second[1], 7, 8);
+    halves_differ(f, (struct node){0, 0}, 1, 3);
+    assert_true(is_contradicted(f, 1, "d") && is_contradicted(f, 3, "b"));
+}
+
+TEST_F(halves_that_differ_wait_for_what_their_places_say, places, HALVES)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    halves_differ(f, (struct node){0, 1}, 0, 2);
+    says(f, 0, &first[0], 7, 8);
+    says(f, 2, &second[0], 7, 8);
+    assert_true(is_contradicted(f, 0, "c") && is_contradicted(f, 2, "a"));
+}
+
+/* Chunk 1 is not what a and c push for the left half. */
+TEST_F(who_does_not_push_a_half_of_the_chunk_is_not_named, places, HALVES)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    says(f, 0, &first[0], 7, 8);
+    says(f, 2, &second[0], 7, 8);
+    halves_differ(f, (struct node){0, 0}, 0, 2);
+    assert_false(is_named(f, 0) || is_named(f, 2));
+}
+
+TEST_F(an_audit_whose_halves_differ_has_not_agreed, places, HALVES)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease_both(f, first, second);
+    says(f, 0, &first[0], 8, 7);
+    says(f, 1, &first[1], 7, 8);
+    says(f, 2, &second[0], 8, 7);
+    says(f, 3, &second[1], 7, 8);
+    halves_differ(f, (struct node){0, 1}, 0, 2);
+    for (uint64_t i = 0; i < 3; i++)
+        step(&f->c, i);
+    assert_int_equal(status(&f->c).audits.differed, 1);
+}
