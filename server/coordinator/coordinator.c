@@ -502,8 +502,8 @@ static enum err ticket_valid(const struct run *run, const struct complete_reques
 
 /* A version whose held-out loss is not finite has no row of validation; nobody waits for one.
  * Whether it may have one still. */
-static bool add_result(struct coordinator *coordinator, const struct member *member,
-                       const struct ticket *ticket, const struct validation_result *result)
+static bool add_result(struct coordinator *coordinator, const struct ticket *ticket,
+                       const struct validation_result *result)
 {
     struct run *run = &coordinator->run;
     if (validation_add(&run->validation, ticket->node.index, result))
@@ -511,19 +511,19 @@ static bool add_result(struct coordinator *coordinator, const struct member *mem
     commit_stop_validation(run);
     effects_log(&coordinator->effects, true,
                 "validation not finite  worker=%s version=%llu next=none of this version",
-                member->own.name, (unsigned long long)ticket->version);
+                members_name(&coordinator->members, result->member),
+                (unsigned long long)ticket->version);
     return false;
 }
 
 /* The ticket is done. Returns the slots that this made done. */
 static uint32_t take_done(struct coordinator *coordinator, uint64_t now_ms,
-                          const struct member *member, const struct ticket *ticket,
-                          const struct validation_result *result)
+                          const struct ticket *ticket, const struct validation_result *result)
 {
     struct run *run = &coordinator->run;
     bool train = ticket->kind == TICKET_TRAIN;
     bool open = train ? run->phase == PHASE_STEPS : run->validation.running;
-    if (!open || (!train && !add_result(coordinator, member, ticket, result)))
+    if (!open || (!train && !add_result(coordinator, ticket, result)))
         return 0;
     uint32_t done = tickets_done(&run->tickets, now_ms, ticket);
     if (train && run->settings.async && done > 0)
@@ -550,8 +550,8 @@ static void complete_whole(struct coordinator *coordinator, uint64_t now_ms, str
                            const struct complete_request *request)
 {
     const struct validation_result result = {request->loss_sum, request->sample_count,
-                                             request->correct_count};
-    member->slots_done += take_done(coordinator, now_ms, member, &request->ticket, &result);
+                                             request->correct_count, member->id};
+    member->slots_done += take_done(coordinator, now_ms, &request->ticket, &result);
 }
 
 static void complete_place(struct coordinator *coordinator, uint64_t now_ms, struct member *member,
@@ -569,7 +569,7 @@ static void complete_place(struct coordinator *coordinator, uint64_t now_ms, str
         return;
     if (ticket.kind == TICKET_TRAIN)
         audits_done(&coordinator->run, &ticket);
-    uint32_t done = take_done(coordinator, now_ms, member, &ticket, &result);
+    uint32_t done = take_done(coordinator, now_ms, &ticket, &result);
     places_done(coordinator, now_ms, &ticket, done);
 }
 

@@ -950,7 +950,7 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
     if (member->seat ==
         run->gangs.seats - run->gangs.ranks) /* the last unit's; the others say the same */
         gang->result = (struct validation_result){request->loss_sum, request->sample_count,
-                                                  request->correct_count};
+                                                  request->correct_count, member->id};
     if (gang->done_count < run->gangs.seats)
         return false;
     *ret_ticket = gang->ticket;

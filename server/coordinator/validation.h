@@ -12,6 +12,7 @@ struct validation_result {
     double loss_sum;
     uint64_t sample_count;
     uint64_t correct_count;
+    uint64_t member; /* that brought it; a sum is nobody's */
 };
 
 struct validation {

@@ -462,6 +462,25 @@ TEST_F(the_last_place_brings_what_a_piece_is_worth, places, .c.steps = 2, .c.val
     assert_int_equal(seen(&f->c, EFFECT_VALIDATION)->validation.samples, 5);
 }
 
+TEST_F(who_has_the_last_place_is_named_for_a_validation_that_is_not_finite, places, .c.steps = 1,
+       .c.validated = true)
+{
+    struct acquire_reply replies[PLACES];
+    step(&f->c, 0);
+    record_all(&f->c, 1);
+    lease(f, 0, 1, replies);
+    struct complete_request request = {.member = f->m[1],
+                                       .secret = secret_of(f->m[1]),
+                                       .ticket = replies[1].ticket,
+                                       .loss_sum = NAN,
+                                       .sample_count = 2,
+                                       .place = replies[1].place};
+    assert_int_equal(say_complete(&f->c, &request), ERR_OK);
+    done(f, 0, &replies[0], ERR_OK);
+    assert_non_null(
+        strstr(seen(&f->c, EFFECT_LOG)->log.text, "validation not finite  worker=b version=1"));
+}
+
 /* The numbers of another stage and rank lead to the same seat: what the last place brings would be
  * judged as another's, which brings nothing. */
 TEST_F(a_complete_of_a_place_that_the_run_does_not_have_is_refused, places, .c.steps = 2,
