@@ -692,7 +692,7 @@ struct server_command {
         struct recorded_cut recorded;
         struct {
             uint64_t generation;
-            uint64_t step; /* the newest that they may have tickets of */
+            uint64_t step; /* the newest that they may have tickets of; UINT64_MAX: any (async) */
             uint32_t member_count;
             const uint64_t *members;
         } ended;

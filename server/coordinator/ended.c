@@ -17,13 +17,20 @@ void ended_release(struct ended *ended)
     *ended = (struct ended){0};
 }
 
+/* The first step of which a server may lack tickets. In async one that restarts begins with the
+ * newest cut, in the same generation (P12). */
+static uint64_t first_lacked(const struct run *run)
+{
+    return run->settings.async ? run->cuts.newest.name.version : run->steps.version;
+}
+
 /* All of an older generation are forgotten, because that fences what they bring (P2); the others
- * when the newest step of them all is decided. */
+ * when no server can lack the newest step of them all. */
 static void forget_decided(struct coordinator *coordinator)
 {
     struct ended *ended = &coordinator->ended;
     const struct run *run = &coordinator->run;
-    if (ended->generation == run->generation && ended->step >= run->steps.version)
+    if (ended->generation == run->generation && ended->step >= first_lacked(run))
         return;
     ended->generation = run->generation;
     ended->count = ended->told = ended->expelled = 0;
@@ -59,12 +66,14 @@ void ended_add(struct coordinator *coordinator, uint64_t member, bool expelled)
         run->steps.granted_step > run->steps.version ? run->steps.granted_step : run->steps.version;
 }
 
+/* A server forgets them with the commit of their step. In async it never does: it may hear of that
+ * commit before it has the step's tickets again. */
 static void tell(struct coordinator *coordinator, const struct server_entry *server, uint32_t first)
 {
     const struct ended *ended = &coordinator->ended;
     struct server_command *command = send_command(coordinator, server, SERVER_ENDED);
     command->ended.generation = ended->generation;
-    command->ended.step = ended->step;
+    command->ended.step = coordinator->run.settings.async ? UINT64_MAX : ended->step;
     command->ended.member_count = ended->count - first;
     command->ended.members = ended->members + first;
 }

@@ -1,7 +1,8 @@
 /* Members that have ended, as the coordinator reports them to servers: grants of such a member
  * count no more. A server that was away gets the report again. A member is forgotten when the steps
  * are decided of which tickets were granted while it was there: what it may still bring is then a
- * duplicate. Where they are too many, those that left first are forgotten, and those that were expelled
+ * duplicate. In async a cut must have these steps too: a server that restarts from an older one
+ * lacks them again. Where they are too many, those that left first are forgotten, and those that were expelled
  * last: servers forget the oldest, so each report ends with all that were expelled. Part of the
  * coordinator's core; ended.c alone writes struct ended. */
 #ifndef ROOST_SERVER_COORDINATOR_ENDED_H

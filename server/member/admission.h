@@ -16,7 +16,8 @@ struct admission_term {
     uint8_t key[DIGEST_KEY_BYTES]; /* zeros: the command had none, so nobody is admitted */
 };
 
-/* Members that have ended, until the newest step is decided that they may have tickets of. */
+/* Members that have ended, until the newest step is decided that they may have tickets of; async:
+ * for the generation. */
 struct admission_ended {
     uint64_t generation;
     uint64_t step;

@@ -126,6 +126,30 @@ TEST_F(p12_tickets_of_steps_that_are_committed_are_granted_again_too, coordinato
     assert_int_equal(status(f).version, 3);
 }
 
+/* Its old grants are of this generation and term. */
+TEST_F(p12_who_has_ended_brings_nothing_to_a_server_that_lacks_its_steps_again, coordinator,
+       .plan = 9, .async = true)
+{
+    f->run.cut_every = 3;
+    start(f, &f->run);
+    const uint64_t gone = join_named(f, "a");
+    assert_int_equal(leave(f, gone, "enough"), ERR_OK);
+    for (uint64_t i = 0; i < 2; i++)
+        step(f, i);
+    restart_server(f, 1); /* from the cut of version 0 */
+    const struct server_command *told = command(f, 1, SERVER_ENDED);
+    assert_non_null(told);
+    assert_int_equal(told->ended.member_count, 1);
+    assert_int_equal(told->ended.members[0], gone);
+    assert_true(told->ended.step > 1); /* it hears of commit(1) before it has the tickets */
+    assert_int_equal(say_taken(f, 1, 0, 8, 0), ERR_OK);
+    say_committed(f, 1, 1);
+    step_cuts(f, 2, true);
+    record_all(f, 3);
+    restart_server(f, 1);
+    assert_null(command(f, 1, SERVER_ENDED));
+}
+
 TEST_F(p12_what_a_lost_boot_said_was_reduced_is_forgotten, coordinator, .steps = 5, .async = true)
 {
     assert_int_equal(say_reduced(f, 1, 0, 1), ERR_OK);
