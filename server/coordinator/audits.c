@@ -335,6 +335,15 @@ void audits_lost(struct run *run, uint64_t member, uint64_t attempt)
             lose(run, &run->audits.list[i], member, attempt);
 }
 
+void audits_moved(struct run *run, uint64_t step)
+{
+    for (uint32_t i = 0; run->audits.list != NULL && i < run->settings.slots; i++) {
+        struct audit *audit = &of_step(run, step)[i];
+        if (audit->begun && audit->step == step && !(audit->first.done && audit->second.done))
+            audit->renamed = true;
+    }
+}
+
 void audits_differ(struct run *run, uint64_t step, struct node node)
 {
     struct audit *audit = find(run, step, run_leased(run, node));

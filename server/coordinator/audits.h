@@ -36,7 +36,8 @@
  * decided and nothing was reported. So each worker is known to have been right at some step, and
  * what it brought later is unconfirmed. Servers compare what comes under one name. Where slots of the
  * ticket were granted as a part of another node before, they may have the sums from there, and
- * compare nothing: such an audit has not agreed.
+ * compare nothing: such an audit has not agreed. Neither has one of step t that is not complete when
+ * commit(t) moves chunks (P11): names do not travel with a chunk.
  *
  * In a run with stages a side is a whole lease. The second one shares no member with the first, and
  * nobody who has the same opinion as another about one of its members. It goes on when the first is
@@ -102,6 +103,8 @@ void audits_done(struct run *run, const struct ticket *ticket);
 void audits_lost(struct run *run, uint64_t member, uint64_t attempt);
 /* Two workers' bits of that node differ: of a lease's, or of a pushed half of it. */
 void audits_differ(struct run *run, uint64_t step, struct node node);
+/* Chunks move with the commit of that step: their new owners compare nothing of it. */
+void audits_moved(struct run *run, uint64_t step);
 /* The step is decided, and the decision before is acknowledged by all. */
 void audits_decided(struct coordinator *coordinator, uint64_t step);
 

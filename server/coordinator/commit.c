@@ -175,6 +175,8 @@ static void decide(struct coordinator *coordinator, uint64_t now_ms)
      * commit. */
     moves_count_step(run, steps_report(coordinator, now_ms, &metrics)->duration_ms);
     tell_commit(coordinator);
+    if (run->moves.count > 0)
+        audits_moved(run, commit.step);
     moves_apply(coordinator);
     steps_next(run);
     audits_decided(coordinator, commit.step);

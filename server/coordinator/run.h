@@ -138,7 +138,7 @@ struct audit {
     bool begun;
     bool waits; /* for a second worker */
     bool differs;
-    bool renamed;   /* servers may have its sums under another name, and compare nothing */
+    bool renamed;   /* servers may not have its sums under its name, and compare nothing */
     uint32_t apart; /* how far the second is from the first, at least */
     uint64_t step, version;
     struct node node;

@@ -85,6 +85,58 @@ TEST_F(a_second_that_comes_after_the_next_commit_is_not_compared, coordinator, .
     assert_int_equal(status(f).audits.not_compared, 1);
 }
 
+/* Server 0 has server 1's chunk as well. */
+static void step_alone(struct coordinator_fixture *f, uint64_t number)
+{
+    const struct chunk_seal seals[] = {{0, true, 1}, {1, true, 1}};
+    struct server_report reduced = {.kind = SERVER_REDUCED};
+    reduced.reduced = (struct reduced){.generation = f->generation,
+                                       .step = number,
+                                       .seal_count = 2,
+                                       .seals = seals,
+                                       .has_loss = true,
+                                       .loss_sum = 4,
+                                       .sample_count = 8};
+    assert_int_equal(report(f, 0, reduced), ERR_OK);
+    assert_int_equal(say_committed(f, 0, number), ERR_OK);
+}
+
+/* The second pushes to the chunk's new owner, which knows no names of the step. */
+TEST_F(p11_an_audit_that_ends_after_its_steps_commit_moved_chunks_is_not_compared, coordinator,
+       .steps = 9, .audit = 1, .whole_steps = true, .workers = 2)
+{
+    struct coordinator_drained drained;
+    struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);
+    assert_int_equal(complete(f, f->a, first, ERR_OK), ERR_OK);
+    assert_int_equal(coordinator_drain(f->coordinator, f->now_ms, "s1", &drained, NULL), ERR_OK);
+    step(f, 0);
+    assert_int_equal(status(f).moves.commits, 1);
+    assert_int_equal(complete(f, f->b, second, ERR_OK), ERR_OK);
+    first = ticket_of(f, f->a, 2), second = ticket_of(f, f->b, 2);
+    assert_int_equal(complete(f, f->a, first, ERR_OK), ERR_OK);
+    assert_int_equal(complete(f, f->b, second, ERR_OK), ERR_OK);
+    step_alone(f, 1);
+    step_alone(f, 2);
+    assert_int_equal(status(f).audits.not_compared, 1);
+    step_alone(f, 3);
+    assert_int_equal(status(f).audits.agreed, 1); /* nothing moved with commit(1) */
+}
+
+TEST_F(p11_an_audit_that_is_complete_before_chunks_move_agrees, coordinator, .steps = 9, .audit = 1,
+       .whole_steps = true, .workers = 2)
+{
+    struct coordinator_drained drained;
+    struct ticket first = ticket_of(f, f->a, 1), second = ticket_of(f, f->b, 1);
+    assert_int_equal(complete(f, f->a, first, ERR_OK), ERR_OK);
+    assert_int_equal(complete(f, f->b, second, ERR_OK), ERR_OK);
+    assert_int_equal(coordinator_drain(f->coordinator, f->now_ms, "s1", &drained, NULL), ERR_OK);
+    step(f, 0);
+    assert_int_equal(status(f).moves.commits, 1);
+    step_alone(f, 1);
+    step_alone(f, 2);
+    assert_int_equal(status(f).audits.agreed, 1);
+}
+
 /* Servers may have the sum of all four slots from the one that is lost, and compare nothing then that
  * comes under other names. */
 TEST_F(an_audit_of_slots_that_were_granted_as_another_node_is_not_compared, coordinator, .steps = 9,
