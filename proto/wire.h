@@ -208,7 +208,7 @@ struct push {
     const struct ticket *tickets;
 };
 
-/* Asks for the weights of chunks, together at most WIRE_PAYLOAD_BYTES_MAX. */
+/* Asks for the weights of chunks, of one shard together at most WIRE_PAYLOAD_BYTES_MAX. */
 struct pull {
     uint64_t id; /* the sender's number; the answers repeat it */
     uint64_t generation;

@@ -7,8 +7,8 @@
  * of n is (n, 1). Logical and storage shape differ only in the rows of `wte.weight`: the
  * vocabulary is padded to a multiple of 128; the padding is zero, masked in the loss (its
  * gradient is zero) and stripped on export. The order is: forward order, `loss` last.
- * `loss` (rule NONE, always fp32 on the wire) carries a slot's [sum of losses, tokens or samples
- * counted, correct predictions, 0]; it is no weight of the model and not part of a digest.
+ * `loss` (rule NONE, always fp32 on the wire) carries a slot's [sum over samples of the mean loss,
+ * samples, correct predictions, 0]; it is no weight of the model and not part of a digest.
  *
  * Units. Consecutive layers that an act names. A unit has a table of operations on arrays: what it
  * computes, with every shape. worker/model/unit.c carries the table out.

@@ -21,7 +21,7 @@
  *   WRONG_BITS effect as well. BUSY: no room for that sum now (reduce.h).
  * - pull of a version that is not there yet: parked, with a TOO_EARLY refusal as notice; of one
  *   that is gone (P5: v is readable until commit(v + delay)): TOO_LATE.
- * - a pull of more than WIRE_PAYLOAD_BYTES_MAX of weights: MALFORMED.
+ * - a pull of more than WIRE_PAYLOAD_BYTES_MAX of this shard's weights: MALFORMED.
  * - a chunk that the run has not: NOT_FOUND. One that is not ours: MOVED; a pull of a version
  *   behind the newest decision is parked instead, because the commit that brings the chunk may
  *   be under way.

@@ -24,10 +24,7 @@ class Worker(Member):
             rows, cols = parameters.get(chunk.parameter, (0, 0))
             parameters[chunk.parameter] = max(rows, chunk.row + chunk.rows), max(cols, chunk.col + chunk.cols)
         weights = {name: torch.zeros(shape) for name, shape in parameters.items() if name != "loss"}
-        for server in self.servers:
-            wanted = self.weights(server)
-            if not wanted:
-                continue
+        for server, wanted in self.portions(self.weights):
             server.stream.send(pb.ToShard(pull=pb.Pull(id=self.next_id(), generation=ticket.generation,
                                                        version=ticket.version, chunks=wanted)))
             missing = set(wanted)
@@ -77,9 +74,9 @@ class Worker(Member):
     def push(self, ticket, weights, sums):
         gradients = {name: value.grad for name, value in weights.items()}
         gradients["loss"] = torch.tensor([*sums, 0.0]).view(4, 1)
-        for server in self.servers:
+        for server, numbers in self.portions(lambda server: server.chunks):
             entries, payload = [], b""
-            for number in server.chunks:
+            for number in numbers:
                 chunk = self.run.chunks[number]
                 block = gradients[chunk.parameter][chunk.row:chunk.row + chunk.rows, chunk.col:chunk.col + chunk.cols]
                 part = block.contiguous().numpy().tobytes()

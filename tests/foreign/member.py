@@ -12,6 +12,7 @@ import roost_pb2 as pb
 
 CALL_S = 30
 STREAM_S = 600
+PORTION_BYTES, PORTION_CHUNKS = 512 * 1024, 1024
 
 
 class Stream:
@@ -97,6 +98,20 @@ class Member:
     def weights(self, server):
         """The numbers of the server's chunks that hold weights: all but the loss."""
         return [number for number in server.chunks if self.run.chunks[number].parameter != "loss"]
+
+    def portions(self, chunks_of):
+        """The servers with those of their chunks, as many at a time as one pull or push may hold (in fp32)."""
+        for server in self.servers:
+            portion, size = [], 0
+            for number in chunks_of(server):
+                more = 4 * self.run.chunks[number].rows * self.run.chunks[number].cols
+                if size + more > PORTION_BYTES or len(portion) == PORTION_CHUNKS:
+                    yield server, portion
+                    portion, size = [], 0
+                portion.append(number)
+                size += more
+            if portion:
+                yield server, portion
 
     def tickets(self):
         """One after the other as they are granted, until the run is over."""
