@@ -514,9 +514,20 @@ static enum err find_run(struct store *store, const struct control_wish *wish,
     return adopt(wish, ret_stored, plan, reason);
 }
 
-/* The differences from the stored spec, and whether they change the digest. */
+/* What the differences from the stored spec change. */
+struct differences {
+    bool bits;
+    bool updates; /* that servers make of the same gradient (seal_ticket()) */
+};
+
+static bool decides_updates(const char *path)
+{
+    return strncmp(path, "optimizer.", strlen("optimizer.")) == 0 ||
+           strcmp(path, "train.slot_samples") == 0;
+}
+
 static enum err compare(const char *stored_text, const char *wanted_text, struct buf *notes,
-                        bool *ret_other_bits, struct reason *reason)
+                        struct differences *ret_other, struct reason *reason)
 {
     struct spec stored, wanted;
     scoped(free_scoped) struct spec_changes *changes = calloc(1, sizeof *changes);
@@ -532,7 +543,8 @@ static enum err compare(const char *stored_text, const char *wanted_text, struct
         bool other_bits = changes->changes[i].verdict == SPEC_RESUME_DIGEST;
         TRY(buf_printf(notes, "%s%s%s", i > 0 ? "\n" : "", changes->changes[i].text,
                        other_bits ? " (the weights will differ from an uninterrupted run's)" : ""));
-        *ret_other_bits |= other_bits;
+        ret_other->bits |= other_bits;
+        ret_other->updates |= other_bits && decides_updates(changes->changes[i].path);
     }
     return ERR_OK;
 }
@@ -669,23 +681,55 @@ static enum err note_passed(const struct whole_cut *whole, struct control_plan *
                       plan->notes.bytes > 0 ? "\n" : "", (const char *)whole->passed.data);
 }
 
+/* A journal has the gradients that servers took behind the newest cut, and not the settings by which
+ * they updated the weights: other settings would make other weights of what was acknowledged (P12). A
+ * run that was stopped, or that goes on from a chosen cut, goes on without them: their tickets are
+ * computed again. */
+static enum err judge_journal(const struct control_wish *wish, enum run_state state,
+                              struct control_plan *plan, struct reason *reason)
+{
+    scoped(buf_release) struct buf dir = {0};
+    scoped(buf_release) struct buf journal = {0};
+    struct checkpoint_name name;
+    bool has;
+    TRY(buf_printf(&dir, "%s/checkpoints", wish->directory));
+    TRY(buf_printf(&journal, "%s/checkpoints/" JOURNAL_FOLDER, wish->directory));
+    TRY(journal_has_records((const char *)journal.data, &has, reason));
+    if (!has)
+        return ERR_OK;
+    if (state != RUN_STOPPED && state != RUN_ENDED &&
+        checkpoint_chosen((const char *)dir.data, &name, NULL) != ERR_OK)
+        return reason_set(reason, ERR_SPEC_DIFFERS,
+                          "servers have logged updates behind the newest checkpoint of %s, which "
+                          "other settings of the optimizer or another train.slot_samples would "
+                          "change: resume it once without these changes, stop it (roost stop), "
+                          "then change them",
+                          wish->directory);
+    plan->drops_journal = true;
+    return buf_printf(&plan->notes,
+                      "\nwhat servers have logged behind the newest checkpoint is computed again");
+}
+
 static enum err plan_resume(struct store *store, const struct control_wish *wish,
                             struct store_run *stored, struct control_plan *plan, struct buf *spec,
                             struct reason *reason)
 {
     const struct start_run_request *request = wish->request;
-    bool other_bits = false, other_pieces = false;
+    struct differences other = {0};
+    bool other_pieces = false;
     TRY(find_run(store, wish, stored, plan, reason));
     TRY(pin_spec(request->spec, stored->spec, spec, reason));
     const char *wanted = (const char *)spec->data;
     if (request->spec[0] != 0) {
-        TRY(compare(stored->spec, wanted, &plan->notes, &other_bits, reason));
+        TRY(compare(stored->spec, wanted, &plan->notes, &other, reason));
         TRY(compare_pieces(stored->spec, wanted, request->validation_samples, &other_pieces,
                            reason));
     }
-    if (other_bits || other_pieces) /* the first worker brings the one of what it computes now */
+    if (other.updates)
+        TRY(judge_journal(wish, stored->state, plan, reason));
+    if (other.bits || other_pieces) /* the first worker brings the one of what it computes now */
         stored->has_fingerprint = plan->past.has_fingerprint = false;
-    if (other_bits)
+    if (other.bits)
         TRY(time_again(request->spec, spec, reason));
     if (memcmp(stored->data_digest, request->data_digest, WIRE_DIGEST_BYTES) != 0)
         return reason_set(reason, ERR_DATA_SET,

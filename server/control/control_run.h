@@ -85,6 +85,7 @@ struct control_plan {
     struct coordinator_past past;
     struct control_cuts older; /* control_run_read_older() */
     struct buf notes;          /* text for the operator, ends in a 0 */
+    bool drops_journal;        /* behind the newest cut, before the settings change */
 };
 enum err control_run_plan(struct store *store, const struct control_wish *wish,
                           struct control_plan *ret_plan, struct reason *reason) MUST_USE;

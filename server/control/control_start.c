@@ -83,18 +83,21 @@ static enum err judge_adopted(const char *directory, struct reason *reason)
     return ERR_OK;
 }
 
+static enum err remove_journal(const char *checkpoint_dir, struct reason *reason)
+{
+    scoped(buf_release) struct buf path = {0};
+    TRY(buf_printf(&path, "%s/" JOURNAL_FOLDER, checkpoint_dir));
+    return journal_remove(&file_ops_real, (const char *)path.data, reason);
+}
+
 /* What an async run's servers have logged follows the newest cut, not the chosen one. The
  * choice of the newest itself, which takes back another, loses nothing. `forgotten`: the store had a
  * newer one; after a crash their folders say so. */
 static enum err drop_journal(const char *checkpoint_dir, bool forgotten, struct reason *reason)
 {
     scoped(checkpoint_names_release) struct checkpoint_names names = {0};
-    scoped(buf_release) struct buf path = {0};
     TRY(checkpoint_list(checkpoint_dir, &names, reason));
-    if (!forgotten && names.set_aside == 0)
-        return ERR_OK;
-    TRY(buf_printf(&path, "%s/" JOURNAL_FOLDER, checkpoint_dir));
-    return journal_remove(&file_ops_real, (const char *)path.data, reason);
+    return forgotten || names.set_aside > 0 ? remove_journal(checkpoint_dir, reason) : ERR_OK;
 }
 
 /* The run goes on from the cut that an operator chose. What is newer is forgotten: first by the
@@ -302,6 +305,13 @@ static enum err open_run(struct control *control, struct control_run *run,
     return open_directory(control, run, ret_past, reason);
 }
 
+static enum err open_planned(struct control *control, const struct control_plan *plan,
+                             struct coordinator_past *ret_past, struct reason *reason)
+{
+    TRY(open_run(control, plan->run, ret_past, reason));
+    return plan->drops_journal ? remove_journal(plan->run->checkpoint_dir, reason) : ERR_OK;
+}
+
 /* Gives the core the run, whose facts are stored and whose directory is open. */
 static enum err begin_run(struct control *control, uint64_t now_ns, struct control_run *take_run,
                           const struct coordinator_past *past, struct reason *reason)
@@ -381,9 +391,9 @@ static enum err begin_plan(struct control *control, uint64_t now_ns, struct cont
     enum err err;
     if (plan->is_new) {
         TRY(add_new(control, plan, reason));
-        err = open_run(control, run, &past, reason);
+        err = open_planned(control, plan, &past, reason);
     } else {
-        TRY(open_run(control, run, &past, reason));
+        TRY(open_planned(control, plan, &past, reason));
         TRY(change_stored(control, run, &past, reason));
         err = ERR_OK;
     }

@@ -343,6 +343,27 @@ enum err journal_remove(const struct file_ops *ops, const char *folder, struct r
 
 /* ---- reading ---- */
 
+enum err journal_has_records(const char *folder, bool *ret_has, struct reason *reason)
+{
+    scoped(file_names_release) struct file_names names = {0};
+    bool has = false;
+    TRY(list_files(folder, &names, reason));
+    for (size_t i = 0; i < names.count; i++) {
+        struct journal_name name;
+        struct file_info info = {0};
+        char path[PATH_BYTES];
+        if (!journal_parse_name(names.names[i], &name))
+            continue;
+        TRY(path_of(folder, names.names[i], path, reason));
+        enum err err = file_stat(path, &info, reason);
+        if (err != ERR_OK && err != ERR_NOT_FOUND) /* gone: its writer prunes it at any moment */
+            return err;
+        has |= info.bytes > JOURNAL_HEAD_BYTES;
+    }
+    *ret_has = has;
+    return ERR_OK;
+}
+
 /* The record at `at`, when it is whole and has that number; UINT64_MAX: any number. */
 static bool record_at(struct slice bytes, size_t at, uint64_t number, struct record_head *ret_head)
 {

@@ -106,6 +106,9 @@ enum err journal_prune(const struct file_ops *ops, const char *folder, struct jo
 enum err journal_remove(const struct file_ops *ops, const char *folder,
                         struct reason *reason) MUST_USE;
 
+/* Whether a file of the folder has more than its head. No folder is an empty one. */
+enum err journal_has_records(const char *folder, bool *ret_has, struct reason *reason) MUST_USE;
+
 /* Reads the files of the folder, in the order of their numbers; the gradient is borrowed for the
  * call. The files are synced first: a writer that was killed may not have synced them, and their
  * gradients will be acknowledged. An error of `take` ends it. *ret_torn: bytes that were cut off at

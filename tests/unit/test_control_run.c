@@ -5,6 +5,7 @@
 #include "common/files/order.h"
 #include "server/control/control_mesh.h"
 #include "server/control/control_run.h"
+#include "server/disk/journal.h"
 
 #include <unistd.h>
 
@@ -599,6 +600,73 @@ TEST_F(what_is_set_aside_is_passed_over_when_the_store_is_gone, plan)
     f->request.resume = true;
     assert_int_equal(plan(f), ERR_OK);
     assert_int_equal(f->plan.past.cut.name.version, 5);
+}
+
+/* A gradient that a server took behind the newest checkpoint. */
+static void log_gradient(struct plan_fixture *f)
+{
+    char folder[512];
+    static const float gradient[4];
+    const struct journal_entry entry = {.n = 4, .scale = 1, .gradient = gradient};
+    scoped(journal_release) struct journal journal = {0};
+    snprintf(folder, sizeof folder, "%s/checkpoints/journal", f->directory);
+    assert_int_equal(journal_open(&file_ops_real, folder, (struct journal_name){.generation = 1},
+                                  &journal, NULL),
+                     ERR_OK);
+    assert_int_equal(journal_put(&journal, &entry), ERR_OK);
+    assert_int_equal(journal_commit(&journal, NULL), ERR_OK);
+}
+
+static void put_state(struct plan_fixture *f, enum run_state state)
+{
+    uint64_t run = f->plan.run->stored.run;
+    assert_int_equal(store_put_state(f->store, f->term, run, state, "", NULL), ERR_OK);
+}
+
+TEST_F(p12_a_resume_of_a_killed_run_cannot_change_what_its_servers_have_logged, plan)
+{
+    static const char other_products[] = SPEC("10", "0.1") "numerics: any\n";
+    store_run(f);
+    put_state(f, RUN_TRAINING);
+    f->request.spec = spec_longer;
+    assert_int_equal(plan(f), ERR_OK); /* nothing is logged */
+    log_gradient(f);
+    assert_int_equal(plan(f), ERR_SPEC_DIFFERS);
+    assert_non_null(strstr(f->reason.text, "have logged updates behind the newest checkpoint"));
+    assert_non_null(strstr(f->reason.text, "resume it once without these changes"));
+    f->request.spec = other_products; /* workers', not servers' */
+    assert_int_equal(plan(f), ERR_OK);
+    assert_false(f->plan.drops_journal);
+    f->request.spec = spec;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_false(f->plan.drops_journal);
+}
+
+TEST_F(a_resume_of_a_stopped_run_with_other_settings_goes_on_from_its_checkpoint_alone, plan)
+{
+    store_run(f);
+    log_gradient(f);
+    f->request.spec = spec_longer;
+    put_state(f, RUN_STOPPED);
+    assert_int_equal(plan(f), ERR_OK);
+    assert_true(f->plan.drops_journal);
+    const char *notes = (const char *)f->plan.notes.data;
+    assert_non_null(strstr(notes, "\nwhat servers have logged behind the newest checkpoint is "
+                                  "computed again"));
+}
+
+/* The operator chose it, whatever came behind it. */
+TEST_F(a_resume_from_a_chosen_checkpoint_with_other_settings_needs_no_stop, plan)
+{
+    store_run(f);
+    record_version(f, 5);
+    store_version(f, 5);
+    assert_int_equal(choose(f, 5), ERR_OK);
+    log_gradient(f);
+    f->request.spec = spec_longer;
+    put_state(f, RUN_TRAINING);
+    assert_int_equal(plan(f), ERR_OK);
+    assert_true(f->plan.drops_journal);
 }
 
 static struct coordinator_past past_of(struct plan_fixture *f)

@@ -1247,6 +1247,17 @@ TEST_F(p12_the_newest_checkpoint_keeps_what_was_logged_behind_it, control, .trai
     assert_int_equal(journal_entries(journal), 1);
 }
 
+/* A stop's last checkpoint has not what came while it was written. */
+TEST_F(p12_other_settings_of_a_stopped_run_change_nothing_that_was_logged, control, .trains = true)
+{
+    static const char slower[] = SPEC("") "optimizer: {lr: 0.0001}\n";
+    const char *journal = folder_path(&f->folder, "run/checkpoints/journal");
+    stop_run(f);
+    write_journal(journal);
+    assert_int_equal(say(f, run_call(f, slower, true)), ERR_OK);
+    assert_int_equal(journal_entries(journal), 0);
+}
+
 /* What the newest answer tells the operator of the run that was started. */
 static bool notes_have(const char *words)
 {

@@ -434,6 +434,25 @@ TEST_IN_FOLDER(p12_a_journal_that_cannot_be_removed_is_an_error)
     assert_int_equal(read_folder(path).count, 9);
 }
 
+TEST_IN_FOLDER(a_journal_that_has_taken_nothing_since_a_cut_has_no_records)
+{
+    bool has = true;
+    uint64_t committed;
+    const char *path = folder_path(state, "journal");
+    assert_int_equal(journal_has_records(path, &has, NULL), ERR_OK);
+    assert_false(has); /* no folder */
+    struct journal_name keep = first;
+    scoped(journal_release) struct journal journal = {0};
+    assert_int_equal(write_tickets(&file_ops_real, path, 9, 5, &committed), ERR_OK);
+    assert_int_equal(journal_has_records(path, &has, NULL), ERR_OK);
+    assert_true(has);
+    keep.boot++;
+    assert_int_equal(journal_open(&file_ops_real, path, keep, &journal, NULL), ERR_OK);
+    assert_int_equal(journal_prune(&file_ops_real, path, keep, NULL), ERR_OK);
+    assert_int_equal(journal_has_records(path, &has, NULL), ERR_OK);
+    assert_false(has); /* a head alone */
+}
+
 /* Its boots are counted anew: the file that it would begin is the one that it is to redo. */
 TEST_IN_FOLDER(p3_a_start_that_lost_its_folder_writes_behind_what_is_there)
 {
