@@ -127,6 +127,18 @@ bool json_has(const struct json *object, const char *key)
     return json_object_get(inside(object), key) != NULL;
 }
 
+bool json_lacks(const struct json *object, const char *key)
+{
+    const json_t *value = json_object_get(inside(object), key);
+    return value == NULL || json_typeof(value) == JSON_NULL;
+}
+
+const struct json *json_object_of(const struct json *object, const char *key)
+{
+    const json_t *value = json_object_get(inside(object), key);
+    return json_is_object(value) ? (const struct json *)value : NULL;
+}
+
 size_t json_count(const struct json *array)
 {
     return json_array_size(inside(array));

@@ -30,6 +30,9 @@ enum err json_get_text(const struct json *object, const char *key, const char **
 enum err json_get_array(const struct json *object, const char *key, const struct json **ret_value,
                         struct reason *reason) MUST_USE;
 bool json_has(const struct json *object, const char *key);
+bool json_lacks(const struct json *object, const char *key); /* it is missing, or null */
+/* NULL: the member is missing, or no object. */
+const struct json *json_object_of(const struct json *object, const char *key);
 /* An array's elements. An element that is no object has no members: getters refuse it. */
 size_t json_count(const struct json *array);
 const struct json *json_at(const struct json *array, size_t index); /* index < count */

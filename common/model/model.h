@@ -199,6 +199,7 @@ struct model_member {
     uint64_t number; /* UINT, BOOL */
     double real;
     const char *text; /* TEXTS: an array of this one */
+    bool only_here;   /* no tensor shows it: a file with another value is of another model */
 };
 #define MODEL_MEMBERS_MAX 24
 

@@ -2,6 +2,7 @@
 #include "server/disk/restore.h"
 
 #include "common/file.h"
+#include "common/files/json.h"
 #include "common/files/safetensors.h"
 #include "common/scoped.h"
 
@@ -142,6 +143,100 @@ static enum err check_place(const struct restore *restore, const struct safetens
                             tensor->name);
 }
 
+/* ---- what no tensor shows: config.json, where one lies beside the file ---- */
+
+enum { CONFIG_BYTES_MAX = 1 << 20 };
+
+static enum err other_value(const struct model_member *member, const char *theirs, const char *ours,
+                            struct reason *reason)
+{
+    return reason_set(reason, ERR_SPEC_DIFFERS, "%s is %s, the model's is %s", member->key, theirs,
+                      ours);
+}
+
+static enum err judge_number(const struct json *config, const struct model_member *member,
+                             struct reason *reason)
+{
+    double ours = member->type == MODEL_UINT ? (double)member->number : member->real, value;
+    char texts[2][32];
+    TRY(json_get_real(config, member->key, &value, reason));
+    if ((float)value == (float)ours) /* some files have a float's digits: 9.999999747378752e-06 */
+        return ERR_OK;
+    snprintf(texts[0], sizeof texts[0], "%.9g", value);
+    snprintf(texts[1], sizeof texts[1], "%.9g", ours);
+    return other_value(member, texts[0], texts[1], reason);
+}
+
+static enum err judge_text(const struct json *config, const struct model_member *member,
+                           struct reason *reason)
+{
+    const char *value;
+    TRY(json_get_text(config, member->key, &value, reason));
+    return strcmp(value, member->text) == 0 ? ERR_OK
+                                            : other_value(member, value, member->text, reason);
+}
+
+/* One that is missing says nothing. */
+static enum err judge_member(const struct json *config, const struct model_member *member,
+                             struct reason *reason)
+{
+    if (!member->only_here || json_lacks(config, member->key))
+        return ERR_OK;
+    switch (member->type) {
+    case MODEL_UINT:
+    case MODEL_REAL:
+        return judge_number(config, member, reason);
+    case MODEL_TEXT:
+        return judge_text(config, member, reason);
+    default:
+        check(member->type == MODEL_NULL);
+        return other_value(member, "set", "null", reason);
+    }
+}
+
+/* `transformers` 5 has what is about rotary positions in an object of its own. */
+static enum err judge_members(const struct model *model, const struct json *config,
+                              struct reason *reason)
+{
+    static const struct model_member rope_type = {"rope_type", MODEL_TEXT, .text = "default",
+                                                  .only_here = true};
+    struct model_member members[MODEL_MEMBERS_MAX];
+    const struct json *rope = json_object_of(config, "rope_parameters");
+    uint32_t count = model->files->config(&model->settings, members);
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(judge_member(config, &members[i], reason));
+        if (rope != NULL)
+            TRY(judge_member(rope, &members[i], reason));
+    }
+    return rope != NULL ? judge_member(rope, &rope_type, reason) : ERR_OK;
+}
+
+static enum err judge_config(const struct model *model, const char *path, struct slice text,
+                             struct reason *reason)
+{
+    struct reason why = {0};
+    scoped(json_free_scoped) struct json *config = NULL;
+    TRY(json_parse(path, text, &config, reason));
+    enum err err = judge_members(model, config, &why);
+    return err == ERR_OK ? ERR_OK : reason_set(reason, err, "%s: %s", path, why.text);
+}
+
+static enum err check_config(const char *weights, const struct model *model, struct reason *reason)
+{
+    scoped(buf_release) struct buf path = {0};
+    scoped(buf_release) struct buf text = {0};
+    struct reason why = {0};
+    const char *slash = strrchr(weights, '/');
+    int folder_bytes = slash != NULL ? (int)(slash + 1 - weights) : 0;
+    if (model->files->config == NULL)
+        return ERR_OK;
+    TRY(buf_printf(&path, "%.*sconfig.json", folder_bytes, weights));
+    enum err err = file_read((const char *)path.data, CONFIG_BYTES_MAX, &text, &why);
+    if (err != ERR_OK)
+        return err == ERR_NOT_FOUND ? ERR_OK : reason_set(reason, err, "%s", why.text);
+    return judge_config(model, (const char *)path.data, buf_slice(&text), reason);
+}
+
 static enum err open_file(const char *path, const struct model *model, bool header_only,
                           struct restore **ret_restore, struct reason *reason)
 {
@@ -161,6 +256,7 @@ static enum err open_file(const char *path, const struct model *model, bool head
         TRY(find_source(restore, &header, i, path, reason));
     for (size_t i = 0; i < header.count; i++)
         TRY(check_place(restore, &header, &header.tensors[i], path, reason));
+    TRY(check_config(path, model, reason));
     *ret_restore = restore;
     restore = NULL;
     return ERR_OK;

@@ -38,6 +38,23 @@ TEST(members_come_out_by_type)
     assert_false(json_has(json, "v"));
 }
 
+TEST(a_member_may_be_null_or_an_object)
+{
+    scoped(json_free_scoped) struct json *json = NULL;
+    uint64_t number;
+    assert_int_equal(
+        json_parse("f", slice_of("{\"n\": null, \"o\": {\"x\": 3}, \"u\": 7}"), &json, NULL),
+        ERR_OK);
+    assert_true(json_lacks(json, "n") && json_lacks(json, "none"));
+    assert_false(json_lacks(json, "u") || json_lacks(json, "o"));
+    assert_null(json_object_of(json, "n"));
+    assert_null(json_object_of(json, "none"));
+    assert_null(json_object_of(json, "u"));
+    const struct json *inner = json_object_of(json, "o");
+    assert_int_equal(json_get_uint(inner, "x", &number, NULL), ERR_OK);
+    assert_int_equal(number, 3);
+}
+
 TEST(a_member_of_another_type_is_named)
 {
     scoped(json_free_scoped) struct json *json = NULL;

@@ -237,6 +237,68 @@ TEST_IN_FOLDER(what_the_model_has_no_place_for_is_named)
     }
 }
 
+/* Judges a file of the model beside which this text is config.json. */
+static enum err open_beside(void **state, const struct model *model, const char *config,
+                            struct reason *reason)
+{
+    scoped(restore_free_scoped) struct restore *restore = NULL;
+    const char *path = write_file(state, model, &right);
+    folder_write(state, "config.json", config, strlen(config));
+    enum err err = restore_open(path, model, &restore, reason);
+    assert_int_equal(restore_check(path, model, NULL), err);
+    return err;
+}
+
+TEST_IN_FOLDER(a_config_beside_the_file_has_what_no_tensor_shows)
+{
+    static const struct {
+        bool llama;
+        enum err err;
+        const char *config, *words;
+    } rows[] = {
+        {true, ERR_OK,
+         "{\"rope_theta\": 10000.0, \"rope_scaling\": null, \"rms_norm_eps\": 1e-05, "
+         "\"hidden_act\": \"silu\", \"num_attention_heads\": 4, \"max_position_embeddings\": 9}",
+         ""},
+        {true, ERR_OK, "{\"rms_norm_eps\": 9.999999747378752e-06}", ""},
+        {true, ERR_OK, "{\"rope_parameters\": {\"rope_theta\": 10000, \"rope_type\": \"default\"}}",
+         ""},
+        {true, ERR_OK, "[]", ""},
+        {true, ERR_SPEC_DIFFERS, "{\"rope_theta\": 500000.0}",
+         "config.json: rope_theta is 500000, the model's is 10000"},
+        {true, ERR_SPEC_DIFFERS, "{\"rms_norm_eps\": 1e-06}",
+         "config.json: rms_norm_eps is 1e-06, the model's is 1e-05"},
+        {true, ERR_SPEC_DIFFERS, "{\"rope_scaling\": {\"rope_type\": \"llama3\"}}",
+         "config.json: rope_scaling is set, the model's is null"},
+        {true, ERR_SPEC_DIFFERS, "{\"rope_parameters\": {\"rope_theta\": 500000.0}}",
+         "rope_theta is 500000"},
+        {true, ERR_SPEC_DIFFERS, "{\"rope_parameters\": {\"rope_type\": \"llama3\"}}",
+         "rope_type is llama3, the model's is default"},
+        {true, ERR_SPEC_DIFFERS, "{\"hidden_act\": \"gelu\"}", "hidden_act is gelu"},
+        {true, ERR_SPEC_DIFFERS, "{\"num_attention_heads\": 2}", "num_attention_heads is 2"},
+        {true, ERR_MALFORMED, "{\"rope_theta\": \"10000\"}",
+         "config.json: \"rope_theta\" is not a number"},
+        {true, ERR_MALFORMED, "{\"rope_theta\": ", "config.json:1:"},
+        {false, ERR_OK,
+         "{\"n_head\": 2, \"activation_function\": \"gelu_new\", \"layer_norm_epsilon\": 1e-05}",
+         ""},
+        {false, ERR_SPEC_DIFFERS, "{\"n_head\": 4}", "n_head is 4, the model's is 2"},
+        {false, ERR_SPEC_DIFFERS, "{\"activation_function\": \"relu\"}",
+         "activation_function is relu, the model's is gelu_new"},
+        {false, ERR_SPEC_DIFFERS, "{\"layer_norm_epsilon\": 1e-06}", "layer_norm_epsilon is 1e-06"},
+    };
+    scoped(model_release) struct model gpts = gpt();
+    scoped(model_release) struct model llamas =
+        model_of((struct spec_model){SPEC_LLAMA, .layers = 1, .heads = 4, .kv_heads = 2, .width = 8,
+                                     .hidden = 12, .vocabulary = 5});
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct reason reason = {{0}};
+        enum err err = open_beside(state, rows[i].llama ? &llamas : &gpts, rows[i].config, &reason);
+        if (err != rows[i].err || strstr(reason.text, rows[i].words) == NULL)
+            fail_msg("%s: %s", rows[i].config, reason.text);
+    }
+}
+
 TEST_IN_FOLDER(a_check_of_the_header_leaves_the_values_to_who_reads_them)
 {
     scoped(model_release) struct model model = gpt();
