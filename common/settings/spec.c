@@ -523,6 +523,19 @@ static bool rounds_other_sums(const struct spec *stored, const struct spec *want
            spec_push_slots(stored) != spec_push_slots(wanted);
 }
 
+/* Where the learning rate follows from a step's or a chunk's number, and not from counted samples
+ * (worker/local.h, seal_ticket()): with this setting it would jump along its schedule. */
+static bool moves_along_schedule(const struct config_field *field, const struct spec *wanted)
+{
+    bool local = wanted->consistency.kind == SPEC_LOCAL;
+    bool counts = field->offset == offsetof(struct spec, train.slot_samples)
+                      ? local || wanted->consistency.kind == SPEC_ASYNC
+                      : local && (field->offset == offsetof(struct spec, train.slots) ||
+                                  field->offset == offsetof(struct spec, consistency.local_steps));
+    return counts &&
+           (wanted->optimizer.schedule != SPEC_CONSTANT || wanted->optimizer.warmup_samples > 0);
+}
+
 static enum spec_resume verdict_of(const struct config_field *field, const struct spec *stored,
                                    const struct spec *wanted)
 {
@@ -531,6 +544,8 @@ static enum spec_resume verdict_of(const struct config_field *field, const struc
     /* Chunks remember which tickets they took, and a ticket's number counts slots. */
     if (field->offset == offsetof(struct spec, train.slots) &&
         wanted->consistency.kind == SPEC_ASYNC)
+        return SPEC_RESUME_REFUSED;
+    if (moves_along_schedule(field, wanted))
         return SPEC_RESUME_REFUSED;
     return (enum spec_resume)field->tag;
 }
@@ -554,10 +569,13 @@ static enum err compare_row(size_t stored_row, const struct spec *stored, size_t
     const struct config_field *field =
         &fields[wanted_row < COUNT(fields) ? wanted_row : stored_row];
     struct spec_change *change = &changes->changes[changes->count++];
-    *change =
-        (struct spec_change){.path = field->path, .verdict = verdict_of(field, stored, wanted)};
+    *change = (struct spec_change){
+        .path = field->path, .verdict = verdict_of(field, stored, wanted), .why = ""};
     snprintf(change->text, sizeof change->text, "%s: %.64s -> %.64s", field->path,
              (const char *)before.data, (const char *)after.data);
+    if (moves_along_schedule(field, wanted))
+        change->why = " (the schedule counts by it: only with optimizer.schedule: constant and "
+                      "warmup_samples: 0)";
     return ERR_OK;
 }
 
@@ -569,8 +587,8 @@ static enum err say_refused(const struct spec_changes *changes, struct reason *r
         const struct spec_change *change = &changes->changes[i];
         if (change->verdict != SPEC_RESUME_REFUSED || used >= sizeof list)
             continue;
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used == 0 ? "" : "; ",
-                                 change->text);
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s%s", used == 0 ? "" : "; ",
+                                 change->text, change->why);
     }
     if (used == 0)
         return ERR_OK;

@@ -226,7 +226,8 @@ enum spec_resume {
 struct spec_change {
     const char *path; /* "optimizer.lr"; constant text */
     enum spec_resume verdict;
-    char text[160]; /* "optimizer.lr: 0.001 -> 0.0005", cut to fit */
+    char text[160];  /* "optimizer.lr: 0.001 -> 0.0005", cut to fit */
+    const char *why; /* " (...)", of some that are refused, else ""; constant text */
 };
 
 #define SPEC_CHANGES_MAX CONFIG_FIELDS_MAX

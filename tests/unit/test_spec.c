@@ -819,6 +819,44 @@ TEST(tickets_of_an_async_run_keep_their_numbers)
     assert_non_null(strstr(reason.text, "consistency.window"));
 }
 
+#define LOCAL GPT TEXT "consistency: {kind: local, local_steps: 4}\n"
+#define CONSTANT "optimizer: {schedule: constant}\n"
+
+/* local and async compute the rate from a step's number. */
+TEST(a_resume_does_not_jump_along_the_schedule)
+{
+    static const char async[] = MLP SPIRAL "consistency: {kind: async}\n",
+                      ramp[] = LOCAL "optimizer: {schedule: constant, warmup_samples: 9}\n";
+    static const struct {
+        const char *stored, *flag;
+        bool refused;
+    } rows[] = {
+        {LOCAL, "train.slots=8", true},
+        {LOCAL, "train.slot_samples=8", true},
+        {LOCAL, "consistency.local_steps=8", true},
+        {LOCAL, "optimizer.lr=0.5", false},
+        {ramp, "consistency.local_steps=8", true},
+        {LOCAL CONSTANT, "train.slots=8", false},
+        {LOCAL CONSTANT, "train.slot_samples=8", false},
+        {LOCAL CONSTANT, "consistency.local_steps=8", false},
+        {async, "train.slot_samples=8", true},
+        {MLP SPIRAL CONSTANT "consistency: {kind: async}\n", "train.slot_samples=8", false},
+        {GPT TEXT, "train.slot_samples=8", false}, /* sync counts samples */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct spec stored = parsed(rows[i].stored), wanted;
+        struct spec_changes changes;
+        struct reason reason = {{0}};
+        assert_int_equal(parse(rows[i].stored, rows[i].flag, &wanted, NULL), ERR_OK);
+        enum err err = spec_compare_for_resume(&stored, &wanted, &changes, &reason);
+        if (err != (rows[i].refused ? ERR_SPEC_DIFFERS : ERR_OK))
+            fail_msg("%s: %s", rows[i].flag, reason.text);
+        assert_true(rows[i].refused == (strstr(reason.text, "(the schedule counts by it: only with "
+                                                            "optimizer.schedule: constant and "
+                                                            "warmup_samples: 0)") != NULL));
+    }
+}
+
 TEST(servers_apply_the_optimizer_or_for_local_the_outer_one)
 {
     struct spec spec = parsed(full);
