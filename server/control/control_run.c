@@ -526,6 +526,20 @@ static bool decides_updates(const char *path)
            strcmp(path, "train.slot_samples") == 0;
 }
 
+/* A run.yaml has decay_samples written out, so that more steps do not move them. */
+static enum err note_decay(const struct spec *stored, const struct spec *wanted, struct buf *notes)
+{
+    const struct spec_optimizer *optimizer = &wanted->optimizer;
+    if (wanted->train.steps <= stored->train.steps || optimizer->schedule == SPEC_CONSTANT ||
+        optimizer->decay_samples != stored->optimizer.decay_samples ||
+        optimizer->decay_samples >= spec_run_samples(wanted))
+        return ERR_OK;
+    return buf_printf(notes,
+                      "\noptimizer.decay_samples stays %llu: the steps behind it have "
+                      "optimizer.lr_min",
+                      (unsigned long long)optimizer->decay_samples);
+}
+
 static enum err compare(const char *stored_text, const char *wanted_text, struct buf *notes,
                         struct differences *ret_other, struct reason *reason)
 {
@@ -546,7 +560,7 @@ static enum err compare(const char *stored_text, const char *wanted_text, struct
         ret_other->bits |= other_bits;
         ret_other->updates |= other_bits && decides_updates(changes->changes[i].path);
     }
-    return ERR_OK;
+    return note_decay(&stored, &wanted, notes);
 }
 
 static enum err take_text(char **text, const char *value)

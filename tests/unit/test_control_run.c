@@ -292,6 +292,27 @@ TEST_F(a_resume_says_what_differs_and_what_it_does_to_the_digest, plan)
     assert_non_null(strstr(notes, "will differ"));
 }
 
+/* 10 steps of 8 samples; a run.yaml has the 80 written out, a user's file does not. */
+TEST_F(a_resume_for_more_steps_says_where_they_have_the_lowest_rate, plan)
+{
+    static const char words[] =
+        "train.steps: 10 -> 20\noptimizer.decay_samples stays 80: the steps "
+        "behind it have optimizer.lr_min";
+    static const char printed[] = SPEC("20", "0.1, decay_samples: 80"),
+                      constant[] = SPEC("20", "0.1, schedule: constant"),
+                      moved[] = SPEC("20", "0.1"), shorter[] = SPEC("9", "0.1, decay_samples: 80");
+    static const char *const others[] = {constant, moved, shorter};
+    store_run(f);
+    f->request.spec = printed;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_string_equal((const char *)f->plan.notes.data, words);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        f->request.spec = others[i];
+        assert_int_equal(plan(f), ERR_OK);
+        assert_null(strstr((const char *)f->plan.notes.data, "stays"));
+    }
+}
+
 /* Another learning rate changes the bits, more steps do not. */
 TEST_F(a_resume_that_changes_the_bits_takes_the_fingerprint_of_its_first_worker, plan)
 {
