@@ -53,6 +53,19 @@ enum err rpc_address_check(const char *address, bool loopback_only, struct reaso
     return ERR_OK;
 }
 
+void rpc_address_canonical(const char *address, char ret_address[static RPC_ADDRESS_BYTES])
+{
+    char host[RPC_HOST_BYTES], shortest[INET6_ADDRSTRLEN];
+    struct in6_addr six;
+    bool is_six = rpc_address_host(address, host, NULL) == ERR_OK &&
+                  inet_pton(AF_INET6, host, &six) == 1 &&
+                  inet_ntop(AF_INET6, &six, shortest, sizeof shortest) != NULL;
+    if (is_six)
+        snprintf(ret_address, RPC_ADDRESS_BYTES, "[%s]%s", shortest, strrchr(address, ':'));
+    else
+        snprintf(ret_address, RPC_ADDRESS_BYTES, "%s", address);
+}
+
 enum err rpc_address_of(const char *address, unsigned port, char *ret_address, size_t bytes,
                         struct reason *reason)
 {

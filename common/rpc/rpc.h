@@ -214,13 +214,15 @@ struct rpc_server_config {
 enum err rpc_server_new(const struct rpc_server_config *config, struct rpc_server **ret_server,
                         struct reason *reason) MUST_USE;
 unsigned rpc_server_port(const struct rpc_server *server);
-enum { RPC_HOST_BYTES = 256 };
+enum { RPC_HOST_BYTES = 256, RPC_ADDRESS_BYTES = RPC_HOST_BYTES + sizeof "[]:65535" };
 /* The host of "host:port" or "[host]:port". ERR_INVALID: `address` is neither. */
 enum err rpc_address_host(const char *address, char ret_host[static RPC_HOST_BYTES],
                           struct reason *reason) MUST_USE;
 /* Is `address` "host:port" or "[host]:port", and, with `loopback_only`, is the host localhost,
  * 127.x.y.z or ::1? ERR_INVALID otherwise. */
 enum err rpc_address_check(const char *address, bool loopback_only, struct reason *reason) MUST_USE;
+/* The address as TLS compares its host with a certificate's: an IPv6 one in its shortest form. */
+void rpc_address_canonical(const char *address, char ret_address[static RPC_ADDRESS_BYTES]);
 /* What others connect to, of a server that has that port: the address, with it where the address has
  * port 0. ERR_INVALID: no room. */
 enum err rpc_address_of(const char *address, unsigned port, char *ret_address, size_t bytes,

@@ -469,6 +469,20 @@ TEST_F(an_address_with_port_0_is_said_with_the_port_that_the_server_has, rpc)
                      ERR_INVALID);
 }
 
+TEST(an_ipv6_address_is_compared_in_its_shortest_form)
+{
+    static const char *const rows[][2] = {
+        {"[FD00:0:0::A]:7400", "[fd00::a]:7400"}, {"[0:0:0:0:0:0:0:1]:0", "[::1]:0"},
+        {"[fd00::a]:7400", "[fd00::a]:7400"},     {"[::ffff:10.0.0.1]:7", "[::ffff:10.0.0.1]:7"},
+        {"[fe80::A%eth0]:7", "[fe80::A%eth0]:7"}, {"127.0.0.1:7400", "127.0.0.1:7400"},
+        {"PS1.example:7400", "PS1.example:7400"}};
+    char address[RPC_ADDRESS_BYTES];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        rpc_address_canonical(rows[i][0], address);
+        assert_string_equal(address, rows[i][1]);
+    }
+}
+
 /* Debian's build of the library's locks would abort here, and now and then for no reason at all. */
 TEST_F(locks_taken_in_both_orders_do_not_end_the_process, rpc)
 {

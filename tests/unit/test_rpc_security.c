@@ -346,6 +346,33 @@ TEST_F(a_server_at_an_address_its_certificate_does_not_name_is_refused, security
         fail_msg("%s: %s", err_name(err), reason.text);
 }
 
+TEST_F(a_server_is_called_by_an_ipv6_address_that_is_written_at_length, security)
+{
+    struct rpc_server_config config = {.loop = f->loop,
+                                       .address = "[::1]:0",
+                                       .identity = &f->server_identity,
+                                       .methods = methods,
+                                       .method_count = 1};
+    struct rpc_server *server = NULL;
+    struct reason reason = {0};
+    if (rpc_server_new(&config, &server, &reason) != ERR_OK)
+        skip(); /* a machine without IPv6 */
+    struct tls_identity identity = worker_identity(f);
+    char address[40];
+    snprintf(address, sizeof address, "[0:0:0:0:0:0:0:1]:%u", rpc_server_port(server));
+    struct rpc_channel *channel = NULL;
+    struct buf response = {0};
+    assert_int_equal(rpc_channel_new(f->loop, address, &identity, &channel, &reason), ERR_OK);
+    enum err err = rpc_call(channel, "/test.T/Echo", (struct slice){0}, 5000, &response, &reason);
+    assert_string_equal(rpc_channel_address(channel), address); /* as it was given */
+    rpc_channel_free(channel);
+    rpc_server_free(server);
+    tls_identity_release(&identity);
+    buf_release(&response);
+    if (err != ERR_OK)
+        fail_msg("%s: %s", err_name(err), reason.text);
+}
+
 /* c-ares refuses a name with an empty label by itself: no name server is asked. */
 TEST_F(a_name_that_does_not_resolve_is_named, security)
 {

@@ -81,10 +81,12 @@ static grpc_channel *channel_create(const struct rpc_channel *channel,
     if (credentials == NULL)
         return NULL;
     struct rpc_arguments arguments;
+    char address[RPC_ADDRESS_BYTES];
     rpc_arguments_init(&arguments, &channel->loop->settings, false);
     if (channel->to_worker)
         rpc_arguments_host(&arguments, TLS_WORKER_HOST);
-    grpc_channel *created = grpc_channel_create(channel->address, credentials, &arguments.all);
+    rpc_address_canonical(channel->address, address);
+    grpc_channel *created = grpc_channel_create(address, credentials, &arguments.all);
     grpc_channel_credentials_release(credentials);
     return created;
 }
