@@ -98,6 +98,9 @@ void file_writer_release(struct file_writer *writer); /* {0} and a committed one
 enum err file_write_atomic(const struct file_ops *ops, const char *path, unsigned mode,
                            struct slice bytes, struct reason *reason) MUST_USE;
 
+/* The same of what other users shall read (mode 0644), whatever the process's umask is. */
+enum err file_write_public(const char *path, struct slice bytes, struct reason *reason) MUST_USE;
+
 /* A file that only grows. An append that fails is taken back, so the file always ends with a whole
  * record. Records are durable after file_log_sync(). One thread. */
 struct file_log {
@@ -137,6 +140,8 @@ void file_claim_release(struct file_claim *claim); /* {0} is fine */
 enum err file_make_dir(const char *path, unsigned mode, struct reason *reason) MUST_USE;
 /* Makes the folder and those above it, and makes their names durable; fine when it is there. */
 enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason) MUST_USE;
+/* The same, and other users may read those that it makes (mode 0755), whatever the umask is. */
+enum err file_make_public_dirs(const char *path, struct reason *reason) MUST_USE;
 /* Makes a file's bytes durable, also those that another process wrote. Then they are read from the
  * disk: of a write that has failed the page cache may keep what no sync brings there any more. */
 enum err file_settle(const struct file_ops *ops, const char *path, struct reason *reason) MUST_USE;

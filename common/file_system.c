@@ -208,6 +208,17 @@ void file_forget_cached(const char *path)
     close(fd);
 }
 
+enum err file_write_public(const char *path, struct slice bytes, struct reason *reason)
+{
+    enum { MODE = 0644 };
+    scoped(file_writer_release) struct file_writer writer = {0};
+    TRY(file_writer_open(&file_ops_real, path, MODE, &writer, reason));
+    if (fchmod(writer.fd, MODE) != 0)
+        return file_failed("set the mode of", writer.path_tmp, reason);
+    TRY(file_writer_write(&writer, bytes, reason));
+    return file_writer_commit(&writer, reason);
+}
+
 /* A folder's name must survive a crash, as its files do. */
 enum err file_make_dir(const char *path, unsigned mode, struct reason *reason)
 {
@@ -216,7 +227,16 @@ enum err file_make_dir(const char *path, unsigned mode, struct reason *reason)
     return file_sync_parent(&file_ops_real, path, reason);
 }
 
-enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
+static enum err make_public_dir(const char *path, unsigned mode, struct reason *reason)
+{
+    TRY(file_make_dir(path, mode, reason));
+    return chmod(path, (mode_t)mode) == 0 ? ERR_OK : file_failed("set the mode of", path, reason);
+}
+
+typedef enum err make_dir(const char *path, unsigned mode, struct reason *reason);
+
+/* Each that is not there by `make`. */
+static enum err make_dirs(const char *path, unsigned mode, make_dir *make, struct reason *reason)
 {
     scoped(free_scoped) char *part = strdup(path);
     if (part == NULL)
@@ -225,13 +245,13 @@ enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
         if (*c != '/')
             continue;
         *c = 0;
-        enum err err = file_make_dir(part, mode, reason);
+        enum err err = make(part, mode, reason);
         if (err != ERR_OK && err != ERR_EXISTS)
             return err;
         *c = '/';
     }
     struct stat status;
-    enum err err = file_make_dir(path, mode, reason);
+    enum err err = make(path, mode, reason);
     if (err != ERR_EXISTS)
         return err;
     if (stat(path, &status) != 0)
@@ -239,6 +259,16 @@ enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
     if (!S_ISDIR(status.st_mode))
         return reason_set(reason, ERR_EXISTS, "%s is there and is no folder", path);
     return ERR_OK;
+}
+
+enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
+{
+    return make_dirs(path, mode, file_make_dir, reason);
+}
+
+enum err file_make_public_dirs(const char *path, struct reason *reason)
+{
+    return make_dirs(path, 0755, make_public_dir, reason);
 }
 
 /* Removes the file or folder `name` in the folder `at`; -1 and errno. */

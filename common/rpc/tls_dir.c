@@ -76,10 +76,15 @@ static enum err dir_claim(const char *dir, struct file_claim *ret_claim, struct 
                       path.text);
 }
 
-static enum err pem_write(const char *path, const struct buf *pem, unsigned mode,
-                          struct reason *reason)
+static enum err key_write(const char *path, const struct buf *key, struct reason *reason)
 {
-    return file_write_atomic(&file_ops_real, path, mode, buf_slice(pem), reason);
+    return file_write_atomic(&file_ops_real, path, 0600, buf_slice(key), reason);
+}
+
+static enum err certificate_write(const char *path, const struct buf *certificate,
+                                  struct reason *reason)
+{
+    return file_write_public(path, buf_slice(certificate), reason);
 }
 
 /* The key of a machine's other users is nobody's proof. Groups may read it: some systems hand out
@@ -217,7 +222,7 @@ static enum err give_revoked(const char *dir, struct slice text, struct reason *
         TRY(path_of(dir, name, "", &folder, reason));
         TRY(path_of(folder.text, "revoked", "", &list, reason));
         if (file_stat(folder.text, &info, NULL) == ERR_OK && info.kind == FILE_FOLDER)
-            TRY(file_write_atomic(&file_ops_real, list.text, 0644, text, reason));
+            TRY(file_write_public(list.text, text, reason));
     }
     return ERR_OK;
 }
@@ -288,7 +293,7 @@ enum err tls_revoke(const char *dir, const char *path, int64_t now_s, struct rea
     if (err != ERR_OK)
         return reason_set(reason, err, "%.160s is not revoked: %.300s", path,
                           reason_text(err, &why));
-    TRY(file_write_atomic(&file_ops_real, list.text, 0644, buf_slice(&text), reason));
+    TRY(file_write_public(list.text, buf_slice(&text), reason));
     return give_revoked(dir, buf_slice(&text), reason);
 }
 
@@ -317,8 +322,8 @@ static enum err authority_create(const struct tls_path *path, const struct tls_p
     int64_t valid_s = wanted->ca_valid_s != 0 ? wanted->ca_valid_s : (int64_t)CA_DAYS * DAY_S;
     TRY(tls_ca_create(cluster, wanted->now_s, valid_s, &authority->certificate, &authority->key,
                       reason));
-    TRY(pem_write(key_path->text, &authority->key, 0600, reason));
-    return pem_write(path->text, &authority->certificate, 0644, reason);
+    TRY(key_write(key_path->text, &authority->key, reason));
+    return certificate_write(path->text, &authority->certificate, reason);
 }
 
 static enum err file_there(const char *path, bool *ret_there, struct reason *reason)
@@ -459,12 +464,12 @@ static enum err certificate_make(const char *dir, const struct authority *author
     scoped(secret_release) struct buf key = {0};
     TRY(tls_issue(buf_slice(&authority->certificate), buf_slice(&authority->key), &request,
                   &certificate, &key, reason));
-    TRY(file_make_dirs(folder.text, 0755, reason));
-    TRY(pem_write(ca_path.text, &authority->certificate, 0644, reason));
+    TRY(file_make_public_dirs(folder.text, reason));
+    TRY(certificate_write(ca_path.text, &authority->certificate, reason));
     if (role == TLS_ROLE_SERVER)
         TRY(give_list(dir, list.text, reason));
-    TRY(pem_write(key_path.text, &key, 0600, reason));
-    return pem_write(path.text, &certificate, 0644, reason);
+    TRY(key_write(key_path.text, &key, reason));
+    return certificate_write(path.text, &certificate, reason);
 }
 
 /* The role of a machine's folder (worker-w7), and the machine's name. TLS_ROLE_NONE: it is none. */
@@ -544,7 +549,7 @@ enum err tls_make_cluster_certificates(const char *dir, const struct tls_certifi
                                        struct reason *reason)
 {
     TRY(wanted_check(wanted, reason));
-    TRY(file_make_dirs(dir, 0755, reason));
+    TRY(file_make_public_dirs(dir, reason));
     scoped(file_claim_release) struct file_claim claim = {0};
     scoped(authority_release) struct authority authority = {0};
     TRY(dir_claim(dir, &claim, reason));

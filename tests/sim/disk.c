@@ -389,6 +389,16 @@ enum err file_make_dirs(const char *path, unsigned mode, struct reason *reason)
     return ERR_OK;
 }
 
+enum err file_make_public_dirs(const char *path, struct reason *reason)
+{
+    return file_make_dirs(path, 0755, reason);
+}
+
+enum err file_write_public(const char *path, struct slice bytes, struct reason *reason)
+{
+    return file_write_atomic(&file_ops_real, path, 0644, bytes, reason);
+}
+
 enum err file_read(const char *path, size_t bytes_max, struct buf *bytes, struct reason *reason)
 {
     const struct disk_file *file = is_dead() ? NULL : find(world.sim, path);

@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SERVERS = 2, STATES = 2, VERSIONS = 1 };
@@ -620,6 +621,20 @@ TEST_F(cuts_newer_than_the_chosen_one_are_set_aside_and_then_removed, cut)
     assert_int_equal(checkpoint_chosen(f->dir, &newest, &f->reason), ERR_NOT_FOUND);
     assert_int_equal(checkpoint_take_chosen(f->dir, &f->reason), ERR_OK); /* nothing is chosen */
     assert_true(is_there(f, a) && is_there(f, b));
+}
+
+TEST_F(a_choice_may_be_read_by_another_user_than_who_made_it, cut)
+{
+    struct file_info info = {0};
+    char path[400];
+    write_cut(f, (struct checkpoint_name){1, 10}, true);
+    mode_t before = umask(077); /* root's */
+    enum err err = checkpoint_choose(f->dir, (struct checkpoint_name){1, 10}, &f->reason);
+    umask(before);
+    assert_int_equal(err, ERR_OK);
+    snprintf(path, sizeof path, "%s/restore", f->dir);
+    assert_int_equal(file_stat(path, &info, NULL), ERR_OK);
+    assert_int_equal(info.mode, 0644);
 }
 
 TEST_F(a_choice_that_names_no_cut_is_refused, cut)

@@ -257,6 +257,32 @@ TEST_IN_FOLDER(an_atomic_write_replaces_the_whole_file)
     assert_int_equal(status.st_mode & 0777, 0600);
 }
 
+static unsigned mode_of(const char *path)
+{
+    struct file_info info = {0};
+    assert_int_equal(file_stat(path, &info, NULL), ERR_OK);
+    return info.mode;
+}
+
+TEST_IN_FOLDER(what_other_users_shall_read_they_may_read_whatever_the_umask_is)
+{
+    const char *above = folder_path(state, "above"), *in = folder_path(state, "above/in");
+    assert_int_equal(file_make_dirs(above, 0700, NULL), ERR_OK);
+    mode_t before = umask(077);
+    enum err err = file_make_public_dirs(folder_path(state, "above/in/it"), NULL);
+    enum err err_again = file_make_public_dirs(above, NULL);
+    enum err err_file = file_write_public(folder_path(state, "a"), slice_of("new"), NULL);
+    umask(before);
+    assert_int_equal(err, ERR_OK);
+    assert_int_equal(err_again, ERR_OK);
+    assert_int_equal(err_file, ERR_OK);
+    assert_content(folder_path(state, "a"), "new");
+    assert_int_equal(mode_of(folder_path(state, "a")), 0644);
+    assert_int_equal(mode_of(above), 0700); /* was there */
+    assert_int_equal(mode_of(in), 0755);
+    assert_int_equal(mode_of(folder_path(state, "above/in/it")), 0755);
+}
+
 TEST_IN_FOLDER(whichever_operation_fails_the_file_is_old_or_new_and_whole)
 {
     const char *path = folder_path(state, "a");

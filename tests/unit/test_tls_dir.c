@@ -79,6 +79,43 @@ TEST_F(one_call_makes_a_ca_and_a_certificate_of_each_role, dir, .made = true)
     }
 }
 
+/* The daemon's user reads the list `revoked`, in the folder where root has put it. */
+TEST_F(modes_are_as_promised_whatever_the_umask_is, dir)
+{
+    static const struct {
+        const char *name;
+        unsigned mode;
+    } rows[] = {{".", 0755},
+                {"server", 0755},
+                {"server/ca.crt", 0644},
+                {"server/server.crt", 0644},
+                {"server/server.key", 0600},
+                {"server/revoked", 0644},
+                {"server-ps3", 0755},
+                {"server-ps3/revoked", 0644},
+                {"ca.key", 0600},
+                {"revoked", 0644}};
+    char certificate[320], path[320];
+    const struct tls_certificates all = {.now_s = NOW_S};
+    const struct tls_certificates late = {.role = TLS_ROLE_SERVER, .name = "ps3", .now_s = NOW_S};
+    file_of(f, "worker/worker.crt", certificate);
+    mode_t before = umask(077);
+    enum err err = tls_make_cluster_certificates(f->path, &all, &f->reason);
+    enum err err_revoke = tls_revoke(f->path, certificate, NOW_S, &f->reason);
+    enum err err_late = tls_make_cluster_certificates(f->path, &late, &f->reason);
+    umask(before);
+    assert_int_equal(err, ERR_OK);
+    assert_int_equal(err_revoke, ERR_OK);
+    assert_int_equal(err_late, ERR_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct file_info info = {0};
+        file_of(f, rows[i].name, path);
+        assert_int_equal(file_stat(path, &info, NULL), ERR_OK);
+        if (info.mode != rows[i].mode)
+            fail_msg("%s has mode %04o", rows[i].name, info.mode);
+    }
+}
+
 TEST_F(a_second_call_keeps_the_ca_and_replaces_what_is_asked_for, dir)
 {
     make(f, &(struct tls_certificates){.cluster = "nest", .now_s = NOW_S});
