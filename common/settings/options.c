@@ -8,7 +8,9 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 extern char **environ;
 
@@ -254,10 +256,18 @@ void options_complain(const struct options *options, enum err err, const struct 
             reason_text(err, reason));
 }
 
+/* The other end of the pipe that standard output is has been closed. */
+static bool reader_is_gone(void)
+{
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 enum err options_printed(struct reason *reason)
 {
-    bool failed = ferror(stdout) != 0; /* earlier; why is not kept */
-    clearerr(stdout);                  /* said once */
+    /* Why it failed earlier is not kept. */
+    bool failed = ferror(stdout) != 0 && !reader_is_gone();
+    clearerr(stdout); /* said once */
     if (fflush(stdout) != 0)
         return errno == EPIPE ? ERR_OK : file_failed("write", "the standard output", reason);
     return failed
