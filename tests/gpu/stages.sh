@@ -6,7 +6,7 @@
 # shellcheck shell=bash
 
 self=$(realpath "$0")
-cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # Both scripts within 15 minutes, of which a start and the transfers take some.
 declare -A seconds_of=([first]=480 [second]=270)
 name=$(basename "$0")
