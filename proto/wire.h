@@ -45,6 +45,7 @@ enum {
     WIRE_PLACES_SHOWN_MAX = 1024, /* in a status */
     WIRE_LEASES_MAX = 8,          /* of a member */
     WIRE_BOUNDARIES_MAX = 32,     /* of a place: both sides of its runs of units, both ways */
+    WIRE_NAME_BYTES = 64,         /* of a worker or a server, with its end */
     WIRE_ADDRESS_BYTES = 128,
     WIRE_VALUE_BYTES_MAX = 64 * 1024 * 1024, /* that passes between places */
     WIRE_FRAGMENTS_MAX = 64,                 /* messages that a value comes in */
@@ -379,8 +380,8 @@ enum run_state {
 
 struct join_request {
     uint32_t wire_version;
-    char name[64];   /* for people; need not be unique */
-    char device[64]; /* "cpu", "cuda NVIDIA H200" */
+    char name[WIRE_NAME_BYTES]; /* for people; need not be unique */
+    char device[64];            /* "cpu", "cuda NVIDIA H200" */
     uint8_t fingerprint[WIRE_DIGEST_BYTES];
     uint8_t data_digest[WIRE_DIGEST_BYTES]; /* zeros when the daemons serve the data */
     uint64_t previous_member; /* this process's earlier membership, which ends; 0: none */
@@ -597,7 +598,7 @@ struct server_report {
     uint64_t boot; /* of the reporting server */
     union {
         struct {
-            char name[64];
+            char name[WIRE_NAME_BYTES];
             char address[256];            /* where workers reach it */
             uint64_t generation, version; /* what it holds in memory; 0, 0: nothing */
             uint64_t term;                /* the highest it has obeyed (P7); 0: none */

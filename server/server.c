@@ -65,13 +65,12 @@ enum { MORE_TIME_S = 30 };
 enum { ROOM_MS = 1000 /* until a start tries again that found no room */ };
 /* The coordinator of a cluster that starts up is there in a moment. */
 enum { RECONNECT_MS_MIN = 50 };
-enum { NAME_BYTES = sizeof((struct server_settings *)0)->name };
 enum { COPIES_SHARE = 4 }; /* a quarter of the memory may go to copies for cuts */
 
 struct server {
     const struct server_settings *settings;
     struct logger logger;
-    char name[NAME_BYTES];
+    char name[WIRE_NAME_BYTES];
     char address[300]; /* advertised */
     char run_dir[600];
     char folder[PATH_MAX];      /* that relative paths begin in */
@@ -108,11 +107,11 @@ static bool is_coordinator(const struct server *server)
 /* ---- settings ---- */
 
 static enum err choose_name(const struct server_settings *settings,
-                            char ret_name[static NAME_BYTES], struct reason *reason)
+                            char ret_name[static WIRE_NAME_BYTES], struct reason *reason)
 {
     if (settings->name[0] != 0)
-        snprintf(ret_name, NAME_BYTES, "%s", settings->name);
-    else if (gethostname(ret_name, NAME_BYTES - 1) != 0)
+        snprintf(ret_name, WIRE_NAME_BYTES, "%s", settings->name);
+    else if (gethostname(ret_name, WIRE_NAME_BYTES) != 0)
         return reason_set(reason, ERR_INVALID, "this host has no name; set --name");
     return options_check_name(ret_name, reason);
 }
@@ -140,7 +139,7 @@ static enum err check_role(const struct server_settings *settings, struct reason
 
 enum err server_check(const struct server_settings *settings, struct reason *reason)
 {
-    char name[NAME_BYTES] = {0};
+    char name[WIRE_NAME_BYTES] = {0};
     if (settings->advertise[0] != 0)
         TRY(rpc_address_check(settings->advertise, settings->insecure, reason));
     if (settings->coordinator[0] != 0)

@@ -3,18 +3,19 @@
 #define ROOST_SERVER_SERVER_H
 
 #include "common/err.h"
+#include "proto/wire.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct server_settings {
-    char address[257];       /* to listen on; port 0: any free one */
-    char advertise[257];     /* where workers and servers reach it; "": the address */
-    char dir[513];           /* of this daemon's own state */
-    char run_dir[513];       /* of the first run that names none, others in it; "": DIR/run */
-    char continue_only[513]; /* the directory of a run; "": any interrupted run goes on */
-    char coordinator[257];   /* "": this daemon is it */
-    char name[65];           /* one of its kind in the cluster; "": the host's */
+    char address[257];          /* to listen on; port 0: any free one */
+    char advertise[257];        /* where workers and servers reach it; "": the address */
+    char dir[513];              /* of this daemon's own state */
+    char run_dir[513];          /* of the first run that names none, others in it; "": DIR/run */
+    char continue_only[513];    /* the directory of a run; "": any interrupted run goes on */
+    char coordinator[257];      /* "": this daemon is it */
+    char name[WIRE_NAME_BYTES]; /* one of its kind in the cluster; "": the host's */
     char certs[513];
     char revoked[512]; /* the list; "": beside the certificate */
     bool insecure;

@@ -19,7 +19,7 @@
 
 struct settings {
     char coordinator[257];
-    char name[65];
+    char name[WIRE_NAME_BYTES];
     char address[WIRE_ADDRESS_BYTES];
     char advertise[WIRE_ADDRESS_BYTES];
     uint64_t memory;
