@@ -3,11 +3,9 @@
 
 #include "common/file.h"
 #include "common/files/checkpoint.h"
-#include "common/files/order.h"
 #include "common/scoped.h"
 #include "common/settings/config.h"
 #include "kernels/kernels.h"
-#include "server/coordinator/cuts.h"
 #include "server/disk/journal.h"
 #include "server/disk/prepared.h"
 #include "server/disk/restore.h"
@@ -167,288 +165,6 @@ void control_plan_release(struct control_plan *plan)
     *plan = (struct control_plan){0};
 }
 
-static bool is_zero(const uint8_t digest[static WIRE_DIGEST_BYTES])
-{
-    static const uint8_t zeros[WIRE_DIGEST_BYTES];
-    return memcmp(digest, zeros, sizeof zeros) == 0;
-}
-
-static void fill_cut(const struct checkpoint_record *about, struct cut_record *ret_cut)
-{
-    *ret_cut = (struct cut_record){
-        .name = {about->name.generation, about->name.version},
-        .counters = {.samples = about->counters.samples,
-                     .applied = about->counters.applied,
-                     .skips_in_row = about->counters.skips_in_row},
-        .server_count = about->server_count,
-    };
-    for (uint32_t i = 0; i < about->server_count; i++) /* whose names nobody knows any more */
-        memcpy(ret_cut->servers[i].digest, about->manifests[i].bytes, WIRE_DIGEST_BYTES);
-}
-
-static enum err read_recorded(const char *checkpoint_dir, struct checkpoint_name name,
-                              struct cut_record *ret_cut, struct reason *reason)
-{
-    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    TRY(checkpoint_open(checkpoint_dir, name, &checkpoint, reason));
-    fill_cut(checkpoint_about(checkpoint), ret_cut);
-    return ERR_OK;
-}
-
-void control_cuts_release(struct control_cuts *cuts)
-{
-    free(cuts->list);
-    *cuts = (struct control_cuts){0};
-}
-
-/* Names of a directory, the newest first. */
-struct cut_names {
-    const char *checkpoint_dir;
-    const struct checkpoint_name *list;
-    size_t count;
-};
-
-/* Passes over damaged ones, and over those that a rewind undid: each cut's predecessor has fewer steps.
- * `version_max`: they have at most so many, UINT64_MAX: any number. One that cannot be read is
- * passed over as well behind a newer one, which the run goes on from. */
-static enum err read_cuts(const struct cut_names *names, uint64_t version_max,
-                          struct control_cuts *ret_cuts, struct reason *reason)
-{
-    scoped(control_cuts_release) struct control_cuts cuts = {
-        .list = calloc(names->count + 1, sizeof *cuts.list)};
-    if (cuts.list == NULL)
-        return reason_set(reason, ERR_NOMEM, "no memory to read checkpoints");
-    for (size_t i = 0; i < names->count; i++) {
-        if (names->list[i].version > version_max)
-            continue;
-        enum err err =
-            read_recorded(names->checkpoint_dir, names->list[i], &cuts.list[cuts.count], reason);
-        bool has_newer = version_max != UINT64_MAX;
-        if (whole_cut_is_damage(err) || (has_newer && (err == ERR_IO || err == ERR_DENIED)))
-            continue;
-        TRY(err);
-        version_max = names->list[i].version > 0 ? names->list[i].version - 1 : 0;
-        cuts.count++;
-    }
-    *ret_cuts = cuts;
-    cuts = (struct control_cuts){0};
-    return ERR_OK;
-}
-
-static enum err lacks_chosen(struct store *store, uint64_t run, const char *checkpoint_dir,
-                             struct checkpoint_name chosen, struct control_cuts *ret_cuts,
-                             struct reason *reason)
-{
-    const struct cut_name name = {chosen.generation, chosen.version};
-    struct reason why = {0};
-    scoped(free_scoped) struct cut_record *cut = calloc(1, sizeof *cut);
-    if (cut == NULL)
-        return reason_set(reason, ERR_NOMEM, "no memory to read a checkpoint");
-    enum err err = store_get_cut(store, run, name, cut, reason);
-    if (err != ERR_NOT_FOUND)
-        return err;
-    err = read_recorded(checkpoint_dir, chosen, cut, &why);
-    if (err != ERR_OK)
-        return reason_set(reason, err,
-                          "checkpoint g%llu-v%llu, which was restored, cannot be read: choose "
-                          "another: %s",
-                          (unsigned long long)name.generation, (unsigned long long)name.version,
-                          why.text);
-    *ret_cuts = (struct control_cuts){.list = cut, .count = 1};
-    cut = NULL;
-    return ERR_OK;
-}
-
-/* Whether one of the run's cuts that the store knows is on the disk, or it knows none. */
-static enum err has_known(struct store *store, uint64_t run, const char *checkpoint_dir,
-                          bool *ret_has, struct reason *reason)
-{
-    struct cut_record cut;
-    uint32_t count = 0;
-    enum err err = store_get_cuts(store, run, &cut, 1, &count, reason);
-    *ret_has = count == 0;
-    while (err == ERR_OK && !*ret_has) {
-        *ret_has = checkpoint_is_recorded(
-            checkpoint_dir, (struct checkpoint_name){cut.name.generation, cut.name.version});
-        if (!*ret_has)
-            err = store_older_cut(store, run, cut.name, &cut, reason);
-    }
-    return err == ERR_NOT_FOUND ? ERR_OK : err;
-}
-
-/* Whether another run of this store recorded it. */
-static enum err is_anothers(struct store *store, uint64_t run, const char *checkpoint_dir,
-                            struct checkpoint_name name, bool *ret_is, struct reason *reason)
-{
-    scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
-    struct cut_record cut;
-    *ret_is = false;
-    enum err err = checkpoint_open(checkpoint_dir, name, &checkpoint, reason);
-    if (whole_cut_is_damage(err))
-        return ERR_OK;
-    TRY(err);
-    uint64_t by = checkpoint_about(checkpoint)->run;
-    if (by == run)
-        return ERR_OK;
-    err = store_get_cut(store, by, (struct cut_name){name.generation, name.version}, &cut, reason);
-    *ret_is = err == ERR_OK;
-    return err == ERR_NOT_FOUND ? ERR_OK : err;
-}
-
-/* The directory was moved, what was resumed there is another run, and then it was moved back: what that
- * one recorded behind this run's newest is this run's. */
-static enum err lacks_anothers(struct store *store, uint64_t run, const struct cut_names *found,
-                               struct control_cuts *ret_cuts, struct reason *reason)
-{
-    struct cut_names newer = {.checkpoint_dir = found->checkpoint_dir, .list = found->list};
-    struct cut_record known;
-    uint32_t count;
-    bool is = false;
-    TRY(store_get_cuts(store, run, &known, 1, &count, reason));
-    for (; count > 0 && newer.count < found->count; newer.count++) {
-        struct checkpoint_name name = found->list[newer.count];
-        if (!cuts_is_newer((struct cut_name){name.generation, name.version}, known.name))
-            break;
-        if (!is)
-            TRY(is_anothers(store, run, found->checkpoint_dir, name, &is, reason));
-    }
-    return is ? read_cuts(&newer, UINT64_MAX, ret_cuts, reason) : ERR_OK;
-}
-
-/* A folder that is not there, or is empty, may be a share that is not mounted yet. */
-static enum err lacks_found(struct store *store, uint64_t run, const char *checkpoint_dir,
-                            struct control_cuts *ret_cuts, struct reason *reason)
-{
-    scoped(checkpoint_names_release) struct checkpoint_names found = {0};
-    bool has;
-    TRY(has_known(store, run, checkpoint_dir, &has, reason));
-    enum err err = checkpoint_list(checkpoint_dir, &found, reason);
-    if (err != ERR_OK)
-        return err == ERR_NOT_FOUND ? ERR_OK : err;
-    const struct cut_names names = {checkpoint_dir, found.names, found.count};
-    if (has)
-        return lacks_anothers(store, run, &names, ret_cuts, reason);
-    TRY(read_cuts(&names, UINT64_MAX, ret_cuts, reason));
-    ret_cuts->alone = true;
-    return ERR_OK;
-}
-
-enum err control_run_lacks(struct store *store, const struct store_run *stored,
-                           struct control_cuts *ret_cuts, struct reason *reason)
-{
-    struct checkpoint_name name;
-    scoped(buf_release) struct buf path = {0};
-    TRY(buf_printf(&path, "%s/checkpoints", stored->directory));
-    const char *dir = (const char *)path.data;
-    *ret_cuts = (struct control_cuts){0};
-    enum err err = checkpoint_chosen(dir, &name, reason);
-    if (err == ERR_NOT_FOUND)
-        return lacks_found(store, stored->run, dir, ret_cuts, reason);
-    TRY(err);
-    return lacks_chosen(store, stored->run, dir, name, ret_cuts, reason);
-}
-
-/* The generation that a file of the run is of; 0: it is none of these. */
-static uint64_t generation_of_journal(const char *file)
-{
-    struct journal_name name;
-    return journal_parse_name(file, &name) ? name.generation : 0;
-}
-
-static uint64_t generation_of_order(const char *file)
-{
-    struct order_name name;
-    return order_parse_name(file, &name) ? name.generation : 0;
-}
-
-static enum err see_generations(const char *directory, const char *folder,
-                                uint64_t (*generation_of)(const char *file), uint64_t *latest,
-                                struct reason *reason)
-{
-    scoped(buf_release) struct buf path = {0};
-    scoped(file_names_release) struct file_names names = {0};
-    TRY(buf_printf(&path, "%s/%s", directory, folder));
-    enum err err = file_list((const char *)path.data, &names, reason);
-    for (size_t i = 0; err == ERR_OK && i < names.count; i++)
-        if (generation_of(names.names[i]) > *latest)
-            *latest = generation_of(names.names[i]);
-    return err == ERR_NOT_FOUND ? ERR_OK : err;
-}
-
-/* The run's latest generation, as its directory tells: coordinators that died before their first cut
- * left logs of later ones than the newest cut's, and a cut that is passed over may be of one. A store
- * that comes from a backup has forgotten the last ones. */
-static enum err see_generation(const char *directory, uint64_t *latest, struct reason *reason)
-{
-    scoped(buf_release) struct buf path = {0};
-    scoped(checkpoint_names_release) struct checkpoint_names cuts = {0};
-    TRY(buf_printf(&path, "%s/checkpoints", directory));
-    enum err err = checkpoint_list((const char *)path.data, &cuts, reason);
-    if (err != ERR_OK && err != ERR_NOT_FOUND)
-        return err;
-    for (size_t i = 0; i < cuts.count; i++)
-        if (cuts.names[i].generation > *latest)
-            *latest = cuts.names[i].generation;
-    TRY(see_generations(directory, "checkpoints/" JOURNAL_FOLDER, generation_of_journal, latest,
-                        reason));
-    return see_generations(directory, ORDER_FOLDER, generation_of_order, latest, reason);
-}
-
-enum err control_run_past(struct store *store, const struct store_run *stored,
-                          struct coordinator_past *ret_past, bool *ret_chosen,
-                          struct reason *reason)
-{
-    struct checkpoint_name name;
-    scoped(buf_release) struct buf path = {0};
-    scoped(control_cuts_release) struct control_cuts lacks = {0};
-    TRY(buf_printf(&path, "%s/checkpoints", stored->directory));
-    TRY(store_get_past(store, stored->run, ret_past, reason));
-    TRY(control_run_lacks(store, stored, &lacks, reason));
-    enum err err = checkpoint_chosen((const char *)path.data, &name, reason);
-    *ret_chosen = err == ERR_OK;
-    if (err != ERR_OK && err != ERR_NOT_FOUND)
-        return err;
-    if (lacks.count > 0)
-        ret_past->cut = lacks.list[0];
-    else if (*ret_chosen)
-        TRY(store_get_cut(store, stored->run, (struct cut_name){name.generation, name.version},
-                          &ret_past->cut, reason));
-    if (ret_past->generation < ret_past->cut.name.generation)
-        ret_past->generation = ret_past->cut.name.generation;
-    return see_generation(stored->directory, &ret_past->generation, reason);
-}
-
-enum err control_run_told(struct store *store, const struct store_run *stored,
-                          struct control_told *ret_told, struct reason *reason)
-{
-    struct coordinator_past past;
-    struct spec spec;
-    bool chosen;
-    TRY(spec_parse((struct slice){(const uint8_t *)stored->spec, strlen(stored->spec)},
-                   "the stored spec", NULL, &spec, reason));
-    TRY(control_run_past(store, stored, &past, &chosen, reason));
-    *ret_told = (struct control_told){.run = stored->run,
-                                      .state = stored->state,
-                                      .stops = past.stops,
-                                      .steps = spec.train.steps,
-                                      .cut = past.cut.name,
-                                      .samples = past.cut.counters.samples};
-    snprintf(ret_told->reason, sizeof ret_told->reason, "%s", stored->reason);
-    snprintf(ret_told->directory, sizeof ret_told->directory, "%s", stored->directory);
-    return ERR_OK;
-}
-
-enum err control_run_read_older(const struct whole_cut *whole, struct control_plan *plan,
-                                struct reason *reason)
-{
-    if (!plan->has_past)
-        return ERR_OK;
-    const struct checkpoint_name *found = &whole->names.names[whole->at];
-    const struct cut_names names = {whole->dir, found + 1, whole->names.count - whole->at - 1};
-    return found->version > 0 ? read_cuts(&names, found->version - 1, &plan->older, reason)
-                              : ERR_OK;
-}
-
 /* P12: what servers have logged follows the newest cut alone. So a run goes back behind it, and lacks
  * what is logged, only when an operator says so. */
 static enum err judge_passed(const struct control_wish *wish, const struct checkpoint_record *about,
@@ -473,7 +189,6 @@ static enum err judge_passed(const struct control_wish *wish, const struct check
 static enum err adopt(const struct control_wish *wish, struct store_run *stored,
                       struct control_plan *plan, struct reason *reason)
 {
-    struct coordinator_past *past = &plan->past;
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
     scoped(buf_release) struct buf path = {0};
     struct checkpoint_name name;
@@ -489,11 +204,7 @@ static enum err adopt(const struct control_wish *wish, struct store_run *stored,
     stored->spec = strdup(about->spec);
     stored->restore = strdup("");
     memcpy(stored->data_digest, about->data_digest.bytes, WIRE_DIGEST_BYTES);
-    memcpy(past->fingerprint, about->fingerprint.bytes, WIRE_DIGEST_BYTES);
-    past->has_fingerprint = !is_zero(past->fingerprint);
-    past->generation = about->name.generation;
-    TRY(see_generation(wish->directory, &past->generation, reason));
-    fill_cut(about, &past->cut);
+    TRY(control_past_adopt(wish->directory, about, &plan->past, reason));
     return stored->spec != NULL && stored->restore != NULL ? ERR_OK : ERR_NOMEM;
 }
 
@@ -507,7 +218,7 @@ static enum err find_run(struct store *store, const struct control_wish *wish,
     if (err == ERR_NOT_FOUND)
         err = store_find_run(store, wish->spelled, ret_stored, reason);
     if (err == ERR_OK)
-        return control_run_past(store, ret_stored, &plan->past, &chosen, reason);
+        return control_past_find(store, ret_stored, &plan->past, &chosen, reason);
     if (err != ERR_NOT_FOUND)
         return err;
     plan->is_new = plan->has_past = true;

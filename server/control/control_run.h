@@ -7,6 +7,7 @@
 #include "common/model/model.h"
 #include "common/settings/spec.h"
 #include "server/control/control_mesh.h"
+#include "server/control/control_past.h"
 #include "server/control/whole_cut.h"
 #include "server/disk/store.h"
 
@@ -31,42 +32,6 @@ void control_run_free(struct control_run *run); /* NULL is fine */
 /* The number of held-out samples of a validation: all, or as many as the spec allows. */
 uint64_t control_run_held_out(const struct control_run *run);
 
-/* Recorded cuts of a run's directory, the newest first. */
-struct control_cuts {
-    struct cut_record *list;
-    size_t count;
-    bool alone; /* the directory has none that the store knows: newer ones are gone */
-};
-void control_cuts_release(struct control_cuts *cuts); /* {0} is fine */
-/* Those that the run is to go on from and that the store lacks, as their own files have them. The
- * store had no room for a cut that was written down, it died just then, or it knew only the newest of
- * the directory; and the operator chose that cut, or removed all that the store knows. Or the
- * directory is from a backup that is older than the store, or was moved away, went on there as another
- * run, and is back. Mostly none.
- * ERR_NOT_FOUND, ERR_CORRUPT …: nobody has the chosen one whole. */
-enum err control_run_lacks(struct store *store, const struct store_run *stored,
-                           struct control_cuts *ret_cuts, struct reason *reason) MUST_USE;
-/* What the run goes on from: the store's facts, with the cut that an operator chose in place of the
- * newest (*ret_chosen), or the newest that the store lacks, and a generation above which none has left
- * anything in the directory. control_run_lacks()'s errors. */
-enum err control_run_past(struct store *store, const struct store_run *stored,
-                          struct coordinator_past *ret_past, bool *ret_chosen,
-                          struct reason *reason) MUST_USE;
-
-/* What there is to say of a run of the store that the core does not have. */
-struct control_told {
-    uint64_t run;         /* 0: the store does not read */
-    enum run_state state; /* RUN_NONE: there is none */
-    bool stops;           /* an operator has asked for it */
-    char reason[COORDINATOR_TEXT_BYTES];
-    char directory[WIRE_TEXT_BYTES_MAX + 1];
-    uint64_t steps;
-    struct cut_name cut; /* generation 0: none */
-    uint64_t samples;    /* that led to it */
-};
-enum err control_run_told(struct store *store, const struct store_run *stored,
-                          struct control_told *ret_told, struct reason *reason) MUST_USE;
-
 /* The run that an operator asks for, not stored yet, or stored and now changed.
  * ERR_EXISTS: the directory has a run, and resume was not asked for. ERR_NOT_FOUND: nothing to
  * resume. ERR_SPEC_DIFFERS, ERR_DATA_SET: it can't be continued so. ERR_SEARCHING: ask again. */
@@ -83,16 +48,12 @@ struct control_plan {
     bool is_new;   /* to be added to the store, not changed there */
     bool has_past; /* `past` is from the directory: it belongs in the store too */
     struct coordinator_past past;
-    struct control_cuts older; /* control_run_read_older() */
+    struct control_cuts older; /* has_past: control_past_read_older() */
     struct buf notes;          /* text for the operator, ends in a 0 */
     bool drops_journal;        /* behind the newest cut, before the settings change */
 };
 enum err control_run_plan(struct store *store, const struct control_wish *wish,
                           struct control_plan *ret_plan, struct reason *reason) MUST_USE;
-/* What the directory has beside the newest cut that `past` is from: servers remove those that no store
- * has. Reads each of them, so it comes when nothing is waited for any more. */
-enum err control_run_read_older(const struct whole_cut *whole, struct control_plan *plan,
-                                struct reason *reason) MUST_USE;
 /* Whether the weights that a new run begins with fit its model. `elsewhere`: only other machines'
  * servers read them; a file that does not open here is theirs to judge. restore_check()'s errors, but
  * ERR_INVALID where a file or a tensor is missing. */

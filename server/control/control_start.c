@@ -175,7 +175,7 @@ static enum err adopt_cuts(struct control *control, const struct store_run *stor
 {
     struct store *store = control->config.store;
     scoped(control_cuts_release) struct control_cuts lacks = {0};
-    TRY(control_run_lacks(store, stored, &lacks, reason));
+    TRY(control_past_lacks(store, stored, &lacks, reason));
     if (lacks.count == 0)
         return ERR_OK;
     const struct cut_name newest = lacks.list[0].name;
@@ -194,7 +194,7 @@ static enum err open_claimed(struct control *control, const struct control_run *
     const struct store_run *stored = &run->stored;
     bool chosen;
     TRY(adopt_cuts(control, stored, reason));
-    TRY(control_run_past(control->config.store, stored, ret_past, &chosen, reason));
+    TRY(control_past_find(control->config.store, stored, ret_past, &chosen, reason));
     struct logs logs = {.control = control,
                         .run = run,
                         .version = ret_past->cut.name.version,
@@ -463,7 +463,8 @@ enum err control_start_run(struct control *control, uint64_t now_ns,
     if (err == ERR_SEARCHING)
         give_way(control, &served);
     TRY(err);
-    TRY(control_run_read_older(&control->whole, &plan, reason));
+    if (plan.has_past)
+        TRY(control_past_read_older(&control->whole, &plan.older, reason));
     if (!request->resume)
         TRY(control_run_check_weights(plan.run, control->local_link == 0, reason));
     if (plan.is_new) /* before the store has it */
@@ -491,7 +492,7 @@ static void tell_of_stored(struct control *control, const struct store_run *stor
     bool known = told->run == stored->run;
     if (known && control_reads_stored(control))
         return;
-    if (control_run_told(control->config.store, stored, told, &reason) == ERR_OK || known)
+    if (control_past_told(control->config.store, stored, told, &reason) == ERR_OK || known)
         return;
     *told = (struct control_told){.run = stored->run};
     log_warning(control->config.logger, "the store's run does not read",
@@ -540,7 +541,7 @@ static void recall_ended(struct control *control)
     struct reason reason = {0};
     enum err err = store_find_newest_run(control->config.store, &stored, &reason);
     if (err == ERR_OK)
-        err = control_run_told(control->config.store, &stored, &control->told, &reason);
+        err = control_past_told(control->config.store, &stored, &control->told, &reason);
     if (err != ERR_OK && err != ERR_NOT_FOUND)
         log_warning(control->config.logger, "the newest run does not read",
                     log_text("reason", reason.text), log_text("next", "say nothing of it"));

@@ -69,8 +69,8 @@ static enum err plan(struct plan_fixture *f)
     do
         err = ask(f);
     while (err == ERR_SEARCHING);
-    if (err == ERR_OK)
-        err = control_run_read_older(&f->whole, &f->plan, &f->reason);
+    if (err == ERR_OK && f->plan.has_past)
+        err = control_past_read_older(&f->whole, &f->plan.older, &f->reason);
     whole_cut_forget(&f->whole);
     return err;
 }
@@ -601,10 +601,10 @@ TEST_F(a_resume_goes_on_from_the_checkpoint_that_was_chosen, plan)
     for (uint64_t version = 4; version < 7; version++)
         store_version(f, version);
     const struct store_run *stored = &f->plan.run->stored;
-    assert_int_equal(control_run_past(f->store, stored, &past, &chosen, &f->reason), ERR_OK);
+    assert_int_equal(control_past_find(f->store, stored, &past, &chosen, &f->reason), ERR_OK);
     assert_true(!chosen && past.cut.name.version == 6);
     assert_int_equal(choose(f, 5), ERR_OK);
-    assert_int_equal(control_run_past(f->store, stored, &past, &chosen, &f->reason), ERR_OK);
+    assert_int_equal(control_past_find(f->store, stored, &past, &chosen, &f->reason), ERR_OK);
     assert_true(chosen && past.cut.name.version == 5);
     assert_int_equal(plan(f), ERR_OK);
     assert_int_equal(f->plan.past.cut.name.version, 5);
@@ -694,7 +694,7 @@ static struct coordinator_past past_of(struct plan_fixture *f)
 {
     struct coordinator_past past;
     bool chosen;
-    assert_int_equal(control_run_past(f->store, &f->plan.run->stored, &past, &chosen, &f->reason),
+    assert_int_equal(control_past_find(f->store, &f->plan.run->stored, &past, &chosen, &f->reason),
                      ERR_OK);
     return past;
 }
@@ -727,7 +727,7 @@ TEST_F(a_chosen_checkpoint_that_the_store_lacks_is_taken_from_the_directory, pla
     assert_int_equal(past.cut.counters.samples, 40);
     assert_int_equal(past.cut.server_count, 1);
     assert_int_equal(past.generation, 3);
-    assert_int_equal(control_run_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason), ERR_OK);
+    assert_int_equal(control_past_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason), ERR_OK);
     assert_int_equal(lacks.count, 1);
     control_cuts_release(&lacks);
 }
@@ -758,7 +758,7 @@ TEST_F(checkpoints_that_the_store_lacks_are_taken_when_all_that_it_knows_are_rem
     assert_int_equal(past_of(f).cut.name.version, 4); /* the search for a whole one finds 3 */
     remove_version(f, 3);
     assert_int_equal(past_of(f).cut.name.version, 6);
-    assert_int_equal(control_run_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason), ERR_OK);
+    assert_int_equal(control_past_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason), ERR_OK);
     assert_int_equal(lacks.count, 2);
     assert_int_equal(lacks.list[1].name.version, 5);
     control_cuts_release(&lacks);
