@@ -242,9 +242,11 @@ void cuts_note_error(struct cuts *cuts, struct cut_name name, const struct cut_f
     if (failure->code == ERR_NO_SPACE && failure->bytes > 0)
         snprintf(needed, sizeof needed, "; a checkpoint takes %.1f MB",
                  (double)failure->bytes / 1e6);
+    const char *why = failure->code == ERR_BUSY ? "its disk is too slow for the chunks that wait"
+                                                : err_text(failure->code);
     snprintf(cuts->error, sizeof cuts->error,
              "%s could not write the checkpoint of version %llu: %s%s", failure->who,
-             (unsigned long long)name.version, err_text(failure->code), needed);
+             (unsigned long long)name.version, why, needed);
 }
 
 void cuts_wait(struct cuts *cuts, struct cut_name name, uint64_t now_ms)

@@ -18,11 +18,11 @@
  *
  * When a lease's time is over (tickets.h), those lose their places who are not done and do not say that
  * they wait for others, and the lease has twice as much time again. Who is not done with an older lease,
- * which comes first (S9) and may have more time, keeps its place, unless it loses that one, too. The
- * second time, or where nobody loses a place so, or an older slot is free for which servers keep their
- * room, the lease lapses, and is leased anew as a whole. What it waited for another member after a loss does not count,
- * and when the place is filled all of the time begins anew. Members that give places up change nothing:
- * one that does so again and again may be what another waits for in vain.
+ * which comes first (S9) and may have more time, is not to blame, unless it loses its place there, too.
+ * The second time, or where nobody is to blame, or an older slot is free for which servers keep their
+ * room, the lease lapses, and is leased anew as a whole. What it waited for another member after a loss
+ * does not count, and when the place is filled all of the time begins anew. Members that give places up
+ * change nothing: one that does so again and again may be what another waits for in vain.
  *
  * Part of the coordinator's core; places.c alone writes run->gangs and
  * run->unreachable. */

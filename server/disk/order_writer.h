@@ -8,9 +8,9 @@
  * journal and one fsync. Then it reports to each shard thread how many of the thread's gradients
  * are on disk. On a full disk the writer tries again until there is room, and only then are the
  * waiting gradients acknowledged; so it does when there is no room for the journal of a generation
- * that begins. When another generation or the run's end comes first, they are dropped. Any other
- * failure of the journal is final: nothing is acknowledged any more, and `failed` gets the reason.
- * Only the order log may have gaps, and the log of the daemon reports each. */
+ * that begins. When another generation, the run's end or the daemon's comes first, they are dropped.
+ * Any other failure of the journal is final: nothing is acknowledged any more, and `failed` gets the
+ * reason. Only the order log may have gaps, and the log of the daemon reports each. */
 #ifndef ROOST_SERVER_DISK_ORDER_WRITER_H
 #define ROOST_SERVER_DISK_ORDER_WRITER_H
 
@@ -35,7 +35,7 @@ struct order_writer;
 
 enum err order_writer_new(const struct order_writer_config *config,
                           struct order_writer **ret_writer) MUST_USE;
-/* Writes what it has. After the shard threads are stopped, before they are freed. NULL is fine. */
+/* Writes what there is room for. After the shard threads are stopped, before they are freed. NULL is fine. */
 void order_writer_free(struct order_writer *writer);
 
 /* The calls below: any thread; ERR_BUSY, ERR_NOMEM: nothing was done. */
