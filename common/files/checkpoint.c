@@ -294,7 +294,7 @@ static enum err find_all(const char *checkpoint_dir, struct found **ret_found, s
 {
     scoped(file_names_release) struct file_names names = {0};
     struct checkpoint_name chosen;
-    struct reason why;
+    struct reason why = {0};
     TRY(file_list(checkpoint_dir, &names, reason));
     enum err err = checkpoint_chosen(checkpoint_dir, &chosen, &why);
     if (err != ERR_OK && err != ERR_NOT_FOUND)
