@@ -65,12 +65,12 @@ static enum err claim_directory(const char *directory, struct file_claim *ret_cl
 
 /* A run that another store has may go on there: its coordinator is cut off from its operators, and
  * still reaches the directory. Successors of that one have its store, and do not come here. */
-static enum err judge_adopted(const char *directory, struct reason *reason)
+static enum err claim_adopted(const char *directory, struct file_claim *ret_claim,
+                              struct reason *reason)
 {
     scoped(buf_release) struct buf path = {0};
-    struct file_claim claim;
     TRY(buf_printf(&path, "%s/lock", directory));
-    enum err err = file_claim_take((const char *)path.data, false, &claim, reason);
+    enum err err = file_claim_take((const char *)path.data, false, ret_claim, reason);
     if (err == ERR_EXISTS && run_directory_use(directory) == RUN_DIRECTORY_EDITED)
         return reason_set(reason, ERR_BUSY, "%s: roost checkpoint works in it", directory);
     if (err == ERR_EXISTS)
@@ -78,7 +78,13 @@ static enum err judge_adopted(const char *directory, struct reason *reason)
                           "%s: another coordinator goes on with this run: stop the run there, or "
                           "that daemon, or its machine",
                           directory);
-    TRY(err);
+    return err;
+}
+
+static enum err judge_adopted(const char *directory, struct reason *reason)
+{
+    struct file_claim claim;
+    TRY(claim_adopted(directory, &claim, reason));
     file_claim_release(&claim);
     return ERR_OK;
 }
@@ -305,11 +311,25 @@ static enum err open_run(struct control *control, struct control_run *run,
     return open_directory(control, run, ret_past, reason);
 }
 
-static enum err open_planned(struct control *control, const struct control_plan *plan,
-                             struct coordinator_past *ret_past, struct reason *reason)
+/* P12: what was logged goes before the store has the new settings: after a crash behind that nobody
+ * knows that there were others. */
+static enum err open_stored(struct control *control, const struct control_plan *plan,
+                            struct coordinator_past *ret_past, struct reason *reason)
 {
     TRY(open_run(control, plan->run, ret_past, reason));
     return plan->drops_journal ? remove_journal(plan->run->checkpoint_dir, reason) : ERR_OK;
+}
+
+/* The same of a run that the store does not have yet. */
+static enum err drop_adopted_journal(const struct control_plan *plan, struct reason *reason)
+{
+    struct file_claim claim;
+    if (!plan->drops_journal)
+        return ERR_OK;
+    TRY(claim_adopted(plan->run->stored.directory, &claim, reason));
+    enum err err = remove_journal(plan->run->checkpoint_dir, reason);
+    file_claim_release(&claim);
+    return err;
 }
 
 /* Gives the core the run, whose facts are stored and whose directory is open. */
@@ -390,10 +410,11 @@ static enum err begin_plan(struct control *control, uint64_t now_ns, struct cont
     struct control_run *run = plan->run;
     enum err err;
     if (plan->is_new) {
+        TRY(drop_adopted_journal(plan, reason));
         TRY(add_new(control, plan, reason));
-        err = open_planned(control, plan, &past, reason);
+        err = open_run(control, run, &past, reason);
     } else {
-        TRY(open_planned(control, plan, &past, reason));
+        TRY(open_stored(control, plan, &past, reason));
         TRY(change_stored(control, run, &past, reason));
         err = ERR_OK;
     }

@@ -1258,6 +1258,26 @@ TEST_F(p12_other_settings_of_a_stopped_run_change_nothing_that_was_logged, contr
     assert_int_equal(journal_entries(journal), 0);
 }
 
+/* The store is lost, and the disk is full: a crash would leave the same. */
+TEST_F(p12_a_failed_resume_of_a_run_that_is_not_stored_leaves_no_journal_to_other_settings, control)
+{
+    static const char slower[] = SPEC("") "optimizer: {lr: 0.0001}\n";
+    const struct digest none = {0};
+    const char *directory = directory_of_run(f, "lost", &none);
+    const char *journal = folder_path(&f->folder, "lost/checkpoints/journal");
+    write_journal(journal);
+    assert_int_equal(checkpoint_choose(folder_path(&f->folder, "lost/checkpoints"),
+                                       (struct checkpoint_name){1, 0}, NULL),
+                     ERR_OK);
+    struct call *call = run_call(f, slower, true);
+    call->start_run.directory = directory;
+    opens = ERR_NO_SPACE;
+    enum err err = say(f, call);
+    opens = ERR_OK;
+    assert_int_equal(err, ERR_NO_SPACE);
+    assert_int_equal(journal_entries(journal), 0);
+}
+
 /* What the newest answer tells the operator of the run that was started. */
 static bool notes_have(const char *words)
 {
