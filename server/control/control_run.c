@@ -406,10 +406,16 @@ static enum err note_passed(const struct whole_cut *whole, struct control_plan *
                       plan->notes.bytes > 0 ? "\n" : "", (const char *)whole->passed.data);
 }
 
+/* One that was left for another run is STOPPED, too, without a last cut. */
+static bool is_over(enum run_state state, const struct coordinator_past *past)
+{
+    return state == RUN_ENDED || (state == RUN_STOPPED && past->stops);
+}
+
 /* A journal has the gradients that servers took behind the newest cut, and not the settings by which
- * they updated the weights: other settings would make other weights of what was acknowledged (P12). A
- * run that was stopped, or that goes on from a chosen cut, goes on without them: their tickets are
- * computed again. */
+ * they updated the weights: other settings would make other weights of what was acknowledged (P12).
+ * With these a run that was stopped, or that goes on from a chosen cut, goes on without the journal:
+ * its tickets are computed again. */
 static enum err judge_journal(const struct control_wish *wish, enum run_state state,
                               struct control_plan *plan, struct reason *reason)
 {
@@ -422,7 +428,7 @@ static enum err judge_journal(const struct control_wish *wish, enum run_state st
     TRY(journal_has_records((const char *)journal.data, &has, reason));
     if (!has)
         return ERR_OK;
-    if (state != RUN_STOPPED && state != RUN_ENDED &&
+    if (!is_over(state, &plan->past) &&
         checkpoint_chosen((const char *)dir.data, &name, NULL) != ERR_OK)
         return reason_set(reason, ERR_SPEC_DIFFERS,
                           "servers have logged updates behind the newest checkpoint of %s, which "

@@ -79,7 +79,8 @@ enum err store_put_spec(struct store *store, uint64_t term, uint64_t run, const 
                         struct reason *reason) MUST_USE;
 enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum run_state state,
                          const char *why, struct reason *reason) MUST_USE;
-/* Every other run that is STARTING or TRAINING is STOPPED. There may be none. */
+/* Every other run that is STARTING or TRAINING is STOPPED, but by no operator: a stop that one asked
+ * for, and that the run had not come to, is forgotten. There may be none. */
 enum err store_stop_others(struct store *store, uint64_t term, uint64_t run, const char *why,
                            struct reason *reason) MUST_USE;
 /* An operator has asked for a stop of the run: it is in the run's past until the run is changed.

@@ -558,20 +558,31 @@ enum err store_put_state(struct store *store, uint64_t term, uint64_t run, enum 
                        reason);
 }
 
+static enum err stop_others(struct store *store, uint64_t run, const char *why,
+                            struct reason *reason)
+{
+    TRY(run_statement(
+        store,
+        "DELETE FROM stops WHERE run IN"
+        " (SELECT run FROM runs WHERE state IN (?, ?) AND run <> ?)",
+        (struct value[]){uint_value(RUN_STARTING), uint_value(RUN_TRAINING), uint_value(run), {0}},
+        reason));
+    return run_statement(store,
+                         "UPDATE runs SET state = ?, reason = ? WHERE state IN (?, ?) AND run <> ?",
+                         (struct value[]){uint_value(RUN_STOPPED),
+                                          text_value(why),
+                                          uint_value(RUN_STARTING),
+                                          uint_value(RUN_TRAINING),
+                                          uint_value(run),
+                                          {0}},
+                         reason);
+}
+
 enum err store_stop_others(struct store *store, uint64_t term, uint64_t run, const char *why,
                            struct reason *reason)
 {
     TRY(begin_under(store, term, reason));
-    enum err err = run_statement(
-        store, "UPDATE runs SET state = ?, reason = ? WHERE state IN (?, ?) AND run <> ?",
-        (struct value[]){uint_value(RUN_STOPPED),
-                         text_value(why),
-                         uint_value(RUN_STARTING),
-                         uint_value(RUN_TRAINING),
-                         uint_value(run),
-                         {0}},
-        reason);
-    return end_transaction(store, err, reason);
+    return end_transaction(store, stop_others(store, run, why, reason), reason);
 }
 
 enum err store_put_fingerprint(struct store *store, uint64_t term, uint64_t run,

@@ -667,13 +667,34 @@ TEST_F(a_resume_of_a_stopped_run_with_other_settings_goes_on_from_its_checkpoint
 {
     store_run(f);
     log_gradient(f);
+    uint64_t run = f->plan.run->stored.run;
     f->request.spec = spec_longer;
+    assert_int_equal(store_put_stop(f->store, f->term, run, "a test", NULL), ERR_OK);
     put_state(f, RUN_STOPPED);
     assert_int_equal(plan(f), ERR_OK);
     assert_true(f->plan.drops_journal);
     const char *notes = (const char *)f->plan.notes.data;
     assert_non_null(strstr(notes, "\nwhat servers have logged behind the newest checkpoint is "
                                   "computed again"));
+}
+
+/* Killed, and its operator began another one, or resumed it elsewhere. */
+TEST_F(p12_a_run_that_was_left_for_another_was_not_stopped_by_its_operator, plan)
+{
+    store_run(f);
+    log_gradient(f);
+    put_state(f, RUN_TRAINING);
+    for (int asked = 0; asked < 2; asked++) { /* a stop that it had not come to */
+        uint64_t run = f->plan.run->stored.run;
+        if (asked == 1)
+            assert_int_equal(store_put_stop(f->store, f->term, run, "a test", NULL), ERR_OK);
+        assert_int_equal(store_stop_others(f->store, f->term, run + 1, "another", NULL), ERR_OK);
+        f->request.spec = spec_longer;
+        assert_int_equal(plan(f), ERR_SPEC_DIFFERS);
+        f->request.spec = spec;
+        assert_int_equal(plan(f), ERR_OK);
+        put_state(f, RUN_TRAINING);
+    }
 }
 
 /* The operator chose it, whatever came behind it. */
@@ -727,7 +748,8 @@ TEST_F(a_chosen_checkpoint_that_the_store_lacks_is_taken_from_the_directory, pla
     assert_int_equal(past.cut.counters.samples, 40);
     assert_int_equal(past.cut.server_count, 1);
     assert_int_equal(past.generation, 3);
-    assert_int_equal(control_past_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason), ERR_OK);
+    assert_int_equal(control_past_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason),
+                     ERR_OK);
     assert_int_equal(lacks.count, 1);
     control_cuts_release(&lacks);
 }
@@ -758,7 +780,8 @@ TEST_F(checkpoints_that_the_store_lacks_are_taken_when_all_that_it_knows_are_rem
     assert_int_equal(past_of(f).cut.name.version, 4); /* the search for a whole one finds 3 */
     remove_version(f, 3);
     assert_int_equal(past_of(f).cut.name.version, 6);
-    assert_int_equal(control_past_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason), ERR_OK);
+    assert_int_equal(control_past_lacks(f->store, &f->plan.run->stored, &lacks, &f->reason),
+                     ERR_OK);
     assert_int_equal(lacks.count, 2);
     assert_int_equal(lacks.list[1].name.version, 5);
     control_cuts_release(&lacks);
