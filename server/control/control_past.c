@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+enum { DIRECTORY_SHOWN_MAX = 100 /* of a path, in a command that a status has room for */ };
+
 static bool is_zero(const uint8_t digest[static WIRE_DIGEST_BYTES])
 {
     static const uint8_t zeros[WIRE_DIGEST_BYTES];
@@ -78,6 +80,45 @@ static enum err read_cuts(const struct cut_names *names, uint64_t version_max,
     return ERR_OK;
 }
 
+enum err control_past_judge_passed(const struct control_passed *passed, struct reason *reason)
+{
+    struct spec spec;
+    if (passed->damage == NULL)
+        return ERR_OK;
+    TRY(spec_parse((struct slice){(const uint8_t *)passed->spec, strlen(passed->spec)},
+                   "the stored spec", NULL, &spec, reason));
+    if (spec.checkpoint.durability != SPEC_DURABILITY_LOGGED)
+        return ERR_OK;
+    bool fits = strlen(passed->directory) <= DIRECTORY_SHOWN_MAX;
+    return reason_set(reason, ERR_CORRUPT,
+                      "what is logged follows a damaged checkpoint: without it `roost checkpoint "
+                      "restore %s g%llu-v%llu`, then resume the run: %.200s",
+                      fits ? passed->directory : "DIR",
+                      (unsigned long long)passed->whole.generation,
+                      (unsigned long long)passed->whole.version, passed->damage);
+}
+
+/* The cuts that the run is to go on from. */
+static enum err read_newest(const struct store_run *stored, const struct cut_names *names,
+                            struct control_cuts *ret_cuts, struct reason *reason)
+{
+    scoped(control_cuts_release) struct control_cuts cuts = {0};
+    struct cut_record newest;
+    struct reason why = {0};
+    TRY(read_cuts(names, UINT64_MAX, &cuts, reason));
+    if (cuts.count > 0 &&
+        whole_cut_is_damage(read_recorded(names->checkpoint_dir, names->list[0], &newest, &why))) {
+        const struct control_passed passed = {.spec = stored->spec,
+                                              .directory = stored->directory,
+                                              .damage = why.text,
+                                              .whole = cuts.list[0].name};
+        TRY(control_past_judge_passed(&passed, reason));
+    }
+    *ret_cuts = cuts;
+    cuts = (struct control_cuts){0};
+    return ERR_OK;
+}
+
 static enum err lacks_chosen(struct store *store, uint64_t run, const char *checkpoint_dir,
                              struct checkpoint_name chosen, struct control_cuts *ret_cuts,
                              struct reason *reason)
@@ -140,9 +181,11 @@ static enum err is_anothers(struct store *store, uint64_t run, const char *check
 
 /* The directory was moved, what was resumed there is another run, and then it was moved back: what that
  * one recorded behind this run's newest is this run's. */
-static enum err lacks_anothers(struct store *store, uint64_t run, const struct cut_names *found,
-                               struct control_cuts *ret_cuts, struct reason *reason)
+static enum err lacks_anothers(struct store *store, const struct store_run *stored,
+                               const struct cut_names *found, struct control_cuts *ret_cuts,
+                               struct reason *reason)
 {
+    uint64_t run = stored->run;
     struct cut_names newer = {.checkpoint_dir = found->checkpoint_dir, .list = found->list};
     struct cut_record known;
     uint32_t count;
@@ -155,23 +198,24 @@ static enum err lacks_anothers(struct store *store, uint64_t run, const struct c
         if (!is)
             TRY(is_anothers(store, run, found->checkpoint_dir, name, &is, reason));
     }
-    return is ? read_cuts(&newer, UINT64_MAX, ret_cuts, reason) : ERR_OK;
+    return is ? read_newest(stored, &newer, ret_cuts, reason) : ERR_OK;
 }
 
 /* A folder that is not there, or is empty, may be a share that is not mounted yet. */
-static enum err lacks_found(struct store *store, uint64_t run, const char *checkpoint_dir,
-                            struct control_cuts *ret_cuts, struct reason *reason)
+static enum err lacks_found(struct store *store, const struct store_run *stored,
+                            const char *checkpoint_dir, struct control_cuts *ret_cuts,
+                            struct reason *reason)
 {
     scoped(checkpoint_names_release) struct checkpoint_names found = {0};
     bool has;
-    TRY(has_known(store, run, checkpoint_dir, &has, reason));
+    TRY(has_known(store, stored->run, checkpoint_dir, &has, reason));
     enum err err = checkpoint_list(checkpoint_dir, &found, reason);
     if (err != ERR_OK)
         return err == ERR_NOT_FOUND ? ERR_OK : err;
     const struct cut_names names = {checkpoint_dir, found.names, found.count};
     if (has)
-        return lacks_anothers(store, run, &names, ret_cuts, reason);
-    TRY(read_cuts(&names, UINT64_MAX, ret_cuts, reason));
+        return lacks_anothers(store, stored, &names, ret_cuts, reason);
+    TRY(read_newest(stored, &names, ret_cuts, reason));
     ret_cuts->alone = true;
     return ERR_OK;
 }
@@ -186,7 +230,7 @@ enum err control_past_lacks(struct store *store, const struct store_run *stored,
     *ret_cuts = (struct control_cuts){0};
     enum err err = checkpoint_chosen(dir, &name, reason);
     if (err == ERR_NOT_FOUND)
-        return lacks_found(store, stored->run, dir, ret_cuts, reason);
+        return lacks_found(store, stored, dir, ret_cuts, reason);
     TRY(err);
     return lacks_chosen(store, stored->run, dir, name, ret_cuts, reason);
 }

@@ -20,7 +20,7 @@ void control_cuts_release(struct control_cuts *cuts); /* {0} is fine */
  * the directory; and the operator chose that cut, or removed all that the store knows. Or the
  * directory is from a backup that is older than the store, or was moved away, went on there as another
  * run, and is back. Mostly none.
- * ERR_NOT_FOUND, ERR_CORRUPT …: nobody has the chosen one whole. */
+ * ERR_NOT_FOUND, ERR_CORRUPT …: nobody has the chosen one whole; or control_past_judge_passed(). */
 enum err control_past_lacks(struct store *store, const struct store_run *stored,
                             struct control_cuts *ret_cuts, struct reason *reason) MUST_USE;
 /* What the run goes on from: the store's facts, with the cut that an operator chose in place of the
@@ -29,6 +29,18 @@ enum err control_past_lacks(struct store *store, const struct store_run *stored,
 enum err control_past_find(struct store *store, const struct store_run *stored,
                            struct coordinator_past *ret_past, bool *ret_chosen,
                            struct reason *reason) MUST_USE;
+
+/* Damaged cuts of a directory that are newer than the one that a run is to go on from. */
+struct control_passed {
+    const char *spec; /* the run's */
+    const char *directory;
+    const char *damage; /* what is wrong with them; NULL: there are none */
+    struct cut_name whole;
+};
+/* P12: what servers have logged follows the newest cut alone. So a run goes back behind it, and lacks
+ * what is logged, only when an operator says so. ERR_CORRUPT: how to say so. */
+enum err control_past_judge_passed(const struct control_passed *passed,
+                                   struct reason *reason) MUST_USE;
 
 /* What there is to say of a run of the store that the core does not have. */
 struct control_told {

@@ -165,26 +165,6 @@ void control_plan_release(struct control_plan *plan)
     *plan = (struct control_plan){0};
 }
 
-/* P12: what servers have logged follows the newest cut alone. So a run goes back behind it, and lacks
- * what is logged, only when an operator says so. */
-static enum err judge_passed(const struct control_wish *wish, const struct checkpoint_record *about,
-                             struct reason *reason)
-{
-    struct spec spec;
-    if (wish->whole->passed.bytes == 0)
-        return ERR_OK;
-    TRY(spec_parse((struct slice){(const uint8_t *)about->spec, strlen(about->spec)},
-                   "the stored spec", NULL, &spec, reason));
-    if (spec.checkpoint.durability != SPEC_DURABILITY_LOGGED)
-        return ERR_OK;
-    return reason_set(
-        reason, ERR_CORRUPT,
-        "%.200s; what is logged follows that checkpoint: without it `roost checkpoint "
-        "restore %.100s g%llu-v%llu`, then resume the run",
-        (const char *)wish->whole->passed.data, wish->directory,
-        (unsigned long long)about->name.generation, (unsigned long long)about->name.version);
-}
-
 /* The newest whole cut of the directory as facts, for a run that this store does not know. */
 static enum err adopt(const struct control_wish *wish, struct store_run *stored,
                       struct control_plan *plan, struct reason *reason)
@@ -200,7 +180,13 @@ static enum err adopt(const struct control_wish *wish, struct store_run *stored,
     TRY(err);
     TRY(checkpoint_open(dir, name, &checkpoint, reason));
     const struct checkpoint_record *about = checkpoint_about(checkpoint);
-    TRY(judge_passed(wish, about, reason));
+    const struct buf *damage = &wish->whole->passed;
+    const struct control_passed passed = {.spec = about->spec,
+                                          .directory = wish->directory,
+                                          .damage =
+                                              damage->bytes > 0 ? (const char *)damage->data : NULL,
+                                          .whole = {name.generation, name.version}};
+    TRY(control_past_judge_passed(&passed, reason));
     stored->spec = strdup(about->spec);
     stored->restore = strdup("");
     memcpy(stored->data_digest, about->data_digest.bytes, WIRE_DIGEST_BYTES);
@@ -431,10 +417,10 @@ static enum err judge_journal(const struct control_wish *wish, enum run_state st
     if (!is_over(state, &plan->past) &&
         checkpoint_chosen((const char *)dir.data, &name, NULL) != ERR_OK)
         return reason_set(reason, ERR_SPEC_DIFFERS,
-                          "servers have logged updates behind the newest checkpoint of %s, which "
+                          "servers have logged updates behind the newest checkpoint, which "
                           "other settings of the optimizer or another train.slot_samples would "
-                          "change: resume it once without these changes, stop it (roost stop), "
-                          "then change them",
+                          "change: resume the run once without these changes, stop it (roost "
+                          "stop), then change them: %s",
                           wish->directory);
     plan->drops_journal = true;
     return buf_printf(&plan->notes,

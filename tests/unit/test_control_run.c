@@ -577,13 +577,16 @@ TEST_F(a_run_is_resumed_from_its_directory_when_the_store_is_gone, plan)
     assert_int_equal(plan(f), ERR_DATA_SET);
 }
 
-static void store_version(struct plan_fixture *f, uint64_t version)
+static void store_version_of(struct plan_fixture *f, uint64_t run, uint64_t version)
 {
     const struct cut_record cut = {.name = {3, version}, .server_count = 1};
     record_version(f, version);
-    assert_int_equal(
-        store_put_cut(f->store, f->term, f->plan.run->stored.run, &cut, 9, NULL, &f->reason),
-        ERR_OK);
+    assert_int_equal(store_put_cut(f->store, f->term, run, &cut, 9, NULL, &f->reason), ERR_OK);
+}
+
+static void store_version(struct plan_fixture *f, uint64_t version)
+{
+    store_version_of(f, f->plan.run->stored.run, version);
 }
 
 static enum err choose(struct plan_fixture *f, uint64_t version)
@@ -654,7 +657,7 @@ TEST_F(p12_a_resume_of_a_killed_run_cannot_change_what_its_servers_have_logged, 
     log_gradient(f);
     assert_int_equal(plan(f), ERR_SPEC_DIFFERS);
     assert_non_null(strstr(f->reason.text, "have logged updates behind the newest checkpoint"));
-    assert_non_null(strstr(f->reason.text, "resume it once without these changes"));
+    assert_non_null(strstr(f->reason.text, "resume the run once without these changes"));
     f->request.spec = other_products; /* workers', not servers' */
     assert_int_equal(plan(f), ERR_OK);
     assert_false(f->plan.drops_journal);
@@ -788,6 +791,64 @@ TEST_F(checkpoints_that_the_store_lacks_are_taken_when_all_that_it_knows_are_rem
     remove_version(f, 6);
     remove_version(f, 5);
     assert_int_equal(past_of(f).cut.name.version, 4); /* a share that is not mounted */
+}
+
+/* Version 6, the newest of the directory, is damaged, and 5 is whole. */
+static void expect_not_passed_over(struct plan_fixture *f)
+{
+    char command[512];
+    f->request.spec = "";
+    snprintf(command, sizeof command, "`roost checkpoint restore %s g3-v5`", f->directory);
+    assert_int_equal(plan(f), ERR_CORRUPT);
+    assert_non_null(strstr(f->reason.text, command));
+    assert_non_null(strstr(f->reason.text, "/g3-v6/"));
+    assert_int_equal(choose(f, 5), ERR_OK);
+    assert_int_equal(plan(f), ERR_OK);
+    assert_int_equal(f->plan.past.cut.name.version, 5);
+}
+
+/* The directory comes from a backup that is older than the store. */
+TEST_F(p12_a_damaged_checkpoint_of_an_older_directory_is_not_passed_over, plan)
+{
+    f->request.spec = spec_logged;
+    store_run(f);
+    store_version(f, 9);
+    remove_version(f, 9);
+    record_version(f, 5);
+    record_version(f, 6);
+    damage_version(f, 6);
+    expect_not_passed_over(f);
+}
+
+TEST_F(p12_a_damaged_checkpoint_of_a_directory_that_was_moved_back_is_not_passed_over, plan)
+{
+    f->request.spec = spec_logged;
+    assert_int_equal(plan(f), ERR_OK);
+    struct store_run there = {.directory = (char *)(uintptr_t) "/there",
+                              .spec = f->plan.run->stored.spec,
+                              .restore = (char *)(uintptr_t) ""};
+    assert_int_equal(store_add_run(f->store, f->term, &there, NULL, NULL), ERR_OK);
+    store_run(f);
+    store_version(f, 4);
+    store_version_of(f, there.run, 5);
+    store_version_of(f, there.run, 6);
+    damage_version(f, 6);
+    expect_not_passed_over(f);
+}
+
+/* A cut path leads nowhere. */
+TEST_F(a_command_names_no_half_of_a_directory, plan)
+{
+    char directory[WIRE_TEXT_BYTES_MAX];
+    struct control_passed passed = {
+        .spec = spec_logged, .directory = directory, .damage = "damaged", .whole = {3, 5}};
+    memset(directory, 'd', sizeof directory - 1);
+    directory[sizeof directory - 1] = 0;
+    assert_int_equal(control_past_judge_passed(&passed, &f->reason), ERR_CORRUPT);
+    assert_non_null(strstr(f->reason.text, "`roost checkpoint restore DIR g3-v5`"));
+    directory[100] = 0;
+    assert_int_equal(control_past_judge_passed(&passed, &f->reason), ERR_CORRUPT);
+    assert_non_null(strstr(f->reason.text, "ddd g3-v5`"));
 }
 
 /* Root reads what no mode allows. */
