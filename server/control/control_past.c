@@ -160,13 +160,13 @@ static enum err has_known(struct store *store, uint64_t run, const char *checkpo
     return err == ERR_NOT_FOUND ? ERR_OK : err;
 }
 
-/* Whether another run of this store recorded it. */
-static enum err is_anothers(struct store *store, uint64_t run, const char *checkpoint_dir,
-                            struct checkpoint_name name, bool *ret_is, struct reason *reason)
+/* The other run of this store that recorded it; 0: none did. */
+static enum err find_other(struct store *store, uint64_t run, const char *checkpoint_dir,
+                           struct checkpoint_name name, uint64_t *ret_by, struct reason *reason)
 {
     scoped(checkpoint_free_scoped) struct checkpoint *checkpoint = NULL;
     struct cut_record cut;
-    *ret_is = false;
+    *ret_by = 0;
     enum err err = checkpoint_open(checkpoint_dir, name, &checkpoint, reason);
     if (whole_cut_is_damage(err))
         return ERR_OK;
@@ -175,7 +175,8 @@ static enum err is_anothers(struct store *store, uint64_t run, const char *check
     if (by == run)
         return ERR_OK;
     err = store_get_cut(store, by, (struct cut_name){name.generation, name.version}, &cut, reason);
-    *ret_is = err == ERR_OK;
+    if (err == ERR_OK)
+        *ret_by = by;
     return err == ERR_NOT_FOUND ? ERR_OK : err;
 }
 
@@ -189,16 +190,20 @@ static enum err lacks_anothers(struct store *store, const struct store_run *stor
     struct cut_names newer = {.checkpoint_dir = found->checkpoint_dir, .list = found->list};
     struct cut_record known;
     uint32_t count;
-    bool is = false;
+    uint64_t by = 0;
     TRY(store_get_cuts(store, run, &known, 1, &count, reason));
     for (; count > 0 && newer.count < found->count; newer.count++) {
         struct checkpoint_name name = found->list[newer.count];
         if (!cuts_is_newer((struct cut_name){name.generation, name.version}, known.name))
             break;
-        if (!is)
-            TRY(is_anothers(store, run, found->checkpoint_dir, name, &is, reason));
+        if (by == 0)
+            TRY(find_other(store, run, found->checkpoint_dir, name, &by, reason));
     }
-    return is ? read_newest(stored, &newer, ret_cuts, reason) : ERR_OK;
+    if (by == 0)
+        return ERR_OK;
+    TRY(read_newest(stored, &newer, ret_cuts, reason));
+    ret_cuts->by = by;
+    return ERR_OK;
 }
 
 /* A folder that is not there, or is empty, may be a share that is not mounted yet. */
@@ -303,6 +308,34 @@ enum err control_past_find(struct store *store, const struct store_run *stored,
     if (ret_past->generation < ret_past->cut.name.generation)
         ret_past->generation = ret_past->cut.name.generation;
     return see_generation(stored->directory, &ret_past->generation, reason);
+}
+
+static void swap_texts(char **a, char **b)
+{
+    char *text = *a;
+    *a = *b;
+    *b = text;
+}
+
+enum err control_past_take_other(struct store *store, struct store_run *stored,
+                                 struct coordinator_past *past, struct reason *reason)
+{
+    scoped(control_cuts_release) struct control_cuts lacks = {0};
+    scoped(store_run_release) struct store_run other = {0};
+    struct coordinator_past others;
+    TRY(control_past_lacks(store, stored, &lacks, reason));
+    if (lacks.by == 0)
+        return ERR_OK;
+    TRY(store_get_run(store, lacks.by, &other, reason));
+    TRY(store_get_past(store, lacks.by, &others, reason));
+    swap_texts(&stored->spec, &other.spec);
+    stored->state = other.state;
+    stored->has_fingerprint = other.has_fingerprint;
+    memcpy(stored->fingerprint, other.fingerprint, WIRE_DIGEST_BYTES);
+    past->stops = others.stops;
+    past->has_fingerprint = others.has_fingerprint;
+    memcpy(past->fingerprint, others.fingerprint, WIRE_DIGEST_BYTES);
+    return ERR_OK;
 }
 
 enum err control_past_told(struct store *store, const struct store_run *stored,

@@ -12,7 +12,8 @@
 struct control_cuts {
     struct cut_record *list;
     size_t count;
-    bool alone; /* the directory has none that the store knows: newer ones are gone */
+    bool alone;  /* the directory has none that the store knows: newer ones are gone */
+    uint64_t by; /* the other run of this store that went on in the directory; 0: none did */
 };
 void control_cuts_release(struct control_cuts *cuts); /* {0} is fine */
 /* Those that the run is to go on from and that the store lacks, as their own files have them. The
@@ -41,6 +42,11 @@ struct control_passed {
  * what is logged, only when an operator says so. ERR_CORRUPT: how to say so. */
 enum err control_past_judge_passed(const struct control_passed *passed,
                                    struct reason *reason) MUST_USE;
+
+/* Where another run of this store went on in the directory, what servers have logged there is that
+ * one's: *stored gets its settings and its state, *past its fingerprint and whether it was stopped. */
+enum err control_past_take_other(struct store *store, struct store_run *stored,
+                                 struct coordinator_past *past, struct reason *reason) MUST_USE;
 
 /* What there is to say of a run of the store that the core does not have. */
 struct control_told {

@@ -203,8 +203,10 @@ static enum err find_run(struct store *store, const struct control_wish *wish,
     bool chosen;
     if (err == ERR_NOT_FOUND)
         err = store_find_run(store, wish->spelled, ret_stored, reason);
-    if (err == ERR_OK)
-        return control_past_find(store, ret_stored, &plan->past, &chosen, reason);
+    if (err == ERR_OK) {
+        TRY(control_past_find(store, ret_stored, &plan->past, &chosen, reason));
+        return control_past_take_other(store, ret_stored, &plan->past, reason);
+    }
     if (err != ERR_NOT_FOUND)
         return err;
     plan->is_new = plan->has_past = true;

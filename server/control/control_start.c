@@ -175,6 +175,20 @@ static enum err open_logs_in_term(struct control *control, struct logs *logs, st
     return err;
 }
 
+/* Those of the run that recorded the cuts: after a crash behind their adoption nobody knows that it
+ * did. */
+static enum err adopt_settings(struct control *control, uint64_t run, uint64_t by,
+                               struct reason *reason)
+{
+    struct store *store = control->config.store;
+    scoped(store_run_release) struct store_run other = {0};
+    TRY(store_get_run(store, by, &other, reason));
+    TRY(store_put_spec(store, control->term, run, other.spec, reason));
+    return other.has_fingerprint
+               ? store_put_fingerprint(store, control->term, run, other.fingerprint, reason)
+               : ERR_OK;
+}
+
 /* Before the run goes on from them, because what the store lacks is removed with older ones. */
 static enum err adopt_cuts(struct control *control, const struct store_run *stored,
                            struct reason *reason)
@@ -186,6 +200,8 @@ static enum err adopt_cuts(struct control *control, const struct store_run *stor
         return ERR_OK;
     const struct cut_name newest = lacks.list[0].name;
     const struct store_cuts cuts = {lacks.list, lacks.count};
+    if (lacks.by != 0)
+        TRY(adopt_settings(control, stored->run, lacks.by, reason));
     TRY(store_adopt_cuts(store, control->term, stored->run, cuts, lacks.alone, reason));
     log_warning(control->config.logger, "checkpoints were not in the store",
                 log_uint("generation", newest.generation), log_uint("version", newest.version),

@@ -144,6 +144,8 @@ enum err store_find_run(struct store *store, const char *directory, struct store
                         struct reason *reason) MUST_USE;
 enum err store_find_active_run(struct store *store, struct store_run *ret_run,
                                struct reason *reason) MUST_USE;
+enum err store_get_run(struct store *store, uint64_t run, struct store_run *ret_run,
+                       struct reason *reason) MUST_USE;
 /* The newest, whatever its state. */
 enum err store_find_newest_run(struct store *store, struct store_run *ret_run,
                                struct reason *reason) MUST_USE;

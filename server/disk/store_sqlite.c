@@ -695,6 +695,13 @@ enum err store_find_active_run(struct store *store, struct store_run *ret_run,
                     "is active", ret_run, reason);
 }
 
+enum err store_get_run(struct store *store, uint64_t run, struct store_run *ret_run,
+                       struct reason *reason)
+{
+    return find_run(store, "SELECT * FROM runs WHERE run = ?",
+                    (struct value[]){uint_value(run), {0}}, "of that number", ret_run, reason);
+}
+
 enum err store_find_newest_run(struct store *store, struct store_run *ret_run,
                                struct reason *reason)
 {

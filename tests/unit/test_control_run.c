@@ -836,6 +836,41 @@ TEST_F(p12_a_damaged_checkpoint_of_a_directory_that_was_moved_back_is_not_passed
     expect_not_passed_over(f);
 }
 
+/* Its directory was moved, and what was resumed there, with other settings, is the other run. */
+TEST_F(p12_a_run_that_was_moved_back_is_compared_with_the_one_that_logged, plan)
+{
+    f->request.spec = spec_longer;
+    assert_int_equal(plan(f), ERR_OK);
+    scoped(free_scoped) char *text = strdup(f->plan.run->stored.spec);
+    struct store_run there = {.directory = (char *)(uintptr_t) "/there",
+                              .spec = text,
+                              .restore = (char *)(uintptr_t) "",
+                              .data_digest = {9},
+                              .state = RUN_TRAINING};
+    assert_int_equal(store_add_run(f->store, f->term, &there, NULL, NULL), ERR_OK);
+    f->request.spec = spec;
+    store_run(f);
+    store_version(f, 4);
+    store_version_of(f, there.run, 5);
+    assert_int_equal(
+        store_put_stop(f->store, f->term, f->plan.run->stored.run, "before it was moved", NULL),
+        ERR_OK);
+    put_state(f, RUN_STOPPED);
+    log_gradient(f);
+    assert_int_equal(plan(f), ERR_SPEC_DIFFERS);
+    f->request.spec = spec_longer;
+    assert_int_equal(plan(f), ERR_OK);
+    assert_false(f->plan.drops_journal);
+    f->request.spec = "";
+    assert_int_equal(plan(f), ERR_OK);
+    assert_string_equal(f->plan.run->stored.spec, text);
+    f->request.spec = spec;
+    assert_int_equal(store_put_stop(f->store, f->term, there.run, "a test", NULL), ERR_OK);
+    assert_int_equal(store_put_state(f->store, f->term, there.run, RUN_STOPPED, "", NULL), ERR_OK);
+    assert_int_equal(plan(f), ERR_OK);
+    assert_true(f->plan.drops_journal);
+}
+
 /* A cut path leads nowhere. */
 TEST_F(a_command_names_no_half_of_a_directory, plan)
 {

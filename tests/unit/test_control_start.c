@@ -928,6 +928,16 @@ TEST_F(a_stored_run_is_resumed_above_all_generations_of_its_directory, control, 
     }
 }
 
+/* What the newest answer tells the operator of the run that was started. */
+static bool notes_have(const char *words)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    struct start_run_reply reply;
+    assert_int_equal(wire_decode_start_run_reply(buf_slice(&answer.response), &arena, &reply, NULL),
+                     ERR_OK);
+    return strstr(reply.notes, words) != NULL;
+}
+
 /* Killed, and started anew for that place. */
 static void go_on_in(struct control_fixture *f, const char *directory)
 {
@@ -937,23 +947,23 @@ static void go_on_in(struct control_fixture *f, const char *directory)
     control_continue(f->control, f->now_ns);
 }
 
-static enum err resume_at(struct control_fixture *f, const char *directory)
+static enum err resume_with(struct control_fixture *f, const char *text, const char *directory)
 {
-    struct call *call = run_call(f, spec, true);
+    struct call *call = run_call(f, text, true);
     call->start_run.directory = directory;
     return say(f, call);
 }
 
-TEST_F(a_run_whose_directory_was_moved_there_and_back_goes_on_from_its_newest_checkpoint, control,
-       .trains = true)
+/* The fixture's run is moved, what is resumed there with that spec records version 5, and then it is
+ * moved back. */
+static void move_there_and_back(struct control_fixture *f, const char *text)
 {
-    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
-    scoped(store_run_release) struct store_run away = {0}, ended = {0}, active = {0};
+    scoped(store_run_release) struct store_run away = {0};
     const char *here = folder_path(&f->folder, "run"), *there = folder_path(&f->folder, "moved");
     uint64_t term;
     assert_int_equal(rename(here, there), 0);
     go_on_in(f, there);
-    assert_int_equal(resume_at(f, there), ERR_OK);
+    assert_int_equal(resume_with(f, text, there), ERR_OK);
     assert_int_equal(store_find_active_run(f->store, &away, NULL), ERR_OK);
     assert_int_equal(away.run, 2);
     const struct cut_record cut = {.name = {f->shards.generation, 5}, .server_count = 1};
@@ -965,8 +975,17 @@ TEST_F(a_run_whose_directory_was_moved_there_and_back_goes_on_from_its_newest_ch
     assert_int_equal(store_put_cut(f->store, term, away.run, &cut, 9, NULL, NULL), ERR_OK);
     assert_int_equal(rename(there, here), 0);
     go_on_in(f, here);
+}
+
+TEST_F(a_run_whose_directory_was_moved_there_and_back_goes_on_from_its_newest_checkpoint, control,
+       .trains = true)
+{
+    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
+    scoped(store_run_release) struct store_run ended = {0}, active = {0};
+    const char *here = folder_path(&f->folder, "run"), *there = folder_path(&f->folder, "moved");
+    move_there_and_back(f, spec);
     assert_false(control_loading(f->control));
-    assert_int_equal(resume_at(f, here), ERR_OK);
+    assert_int_equal(resume_with(f, spec, here), ERR_OK);
     assert_int_equal(store_find_active_run(f->store, &active, NULL), ERR_OK);
     assert_string_equal(active.directory, here);
     assert_int_equal(past_later(f).cut.name.version, 5);
@@ -976,6 +995,26 @@ TEST_F(a_run_whose_directory_was_moved_there_and_back_goes_on_from_its_newest_ch
     assert_true(control_loading(f->control));
     assert_int_equal(say_stop(f), ERR_OK);
     expect_stopped(f, &arena); /* and no other is active */
+}
+
+/* Behind the adoption of the checkpoints. */
+TEST_F(p12_a_failed_resume_of_a_run_that_was_moved_back_keeps_the_settings_that_logged, control,
+       .trains = true)
+{
+    static const char slower[] = SPEC("") "optimizer: {lr: 0.0001}\n";
+    scoped(store_run_release) struct store_run away = {0}, back = {0};
+    const char *here = folder_path(&f->folder, "run");
+    move_there_and_back(f, slower);
+    opens = ERR_NO_SPACE;
+    enum err err = resume_with(f, spec, here);
+    opens = ERR_OK;
+    assert_int_equal(err, ERR_NO_SPACE);
+    assert_int_equal(store_find_run(f->store, folder_path(&f->folder, "moved"), &away, NULL),
+                     ERR_OK);
+    assert_int_equal(store_find_run(f->store, here, &back, NULL), ERR_OK);
+    assert_string_equal(back.spec, away.spec);
+    assert_int_equal(resume_with(f, spec, here), ERR_OK);
+    assert_true(notes_have("optimizer.lr"));
 }
 
 /* A crash came between the begin of the one and the end of the other. */
@@ -1276,16 +1315,6 @@ TEST_F(p12_a_failed_resume_of_a_run_that_is_not_stored_leaves_no_journal_to_othe
     opens = ERR_OK;
     assert_int_equal(err, ERR_NO_SPACE);
     assert_int_equal(journal_entries(journal), 0);
-}
-
-/* What the newest answer tells the operator of the run that was started. */
-static bool notes_have(const char *words)
-{
-    scoped(arena_release) struct arena arena = {.bytes_max = CALL_BYTES_MAX};
-    struct start_run_reply reply;
-    assert_int_equal(wire_decode_start_run_reply(buf_slice(&answer.response), &arena, &reply, NULL),
-                     ERR_OK);
-    return strstr(reply.notes, words) != NULL;
 }
 
 TEST_F(an_operator_hears_that_steps_are_missing_in_the_log, control, .trains = true)
