@@ -423,6 +423,13 @@ enum err store_get_past(struct store *store, uint64_t run, struct coordinator_pa
 
 /* ---- what an operator starts: here the run is in the store from the beginning ---- */
 
+enum err store_get_run(struct store *store, uint64_t run, struct store_run *ret_run,
+                       struct reason *reason)
+{
+    (void)store, (void)run, (void)ret_run;
+    return reason_set(reason, ERR_UNSUPPORTED, "no other run goes on in the directory here");
+}
+
 enum err store_add_run(struct store *store, uint64_t term, struct store_run *run,
                        const struct store_past *past, struct reason *reason)
 {
