@@ -14,6 +14,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -54,6 +55,15 @@ static enum err open_folder(const char *directory, struct folder *folder, struct
     return config_path_error(checkpoint_list(folder->path, &folder->names, reason));
 }
 
+/* Where root's command is the first to make the file, the daemon's user, whose folder it is, still opens
+ * it to write. */
+static void give_to_owner(const struct file_claim *claim, const char *directory)
+{
+    struct stat owned;
+    if (geteuid() == 0 && stat(directory, &owned) == 0)
+        ignore(fchown(claim->fd, owned.st_uid, owned.st_gid)); /* the daemon will say why */
+}
+
 /* ERR_BUSY: the run goes on, or somebody else has opened it so. */
 static enum err open_alone(const char *directory, struct folder *folder, struct reason *reason)
 {
@@ -69,6 +79,7 @@ static enum err open_alone(const char *directory, struct folder *folder, struct 
         return reason_set(reason, ERR_BUSY,
                           "%s: the run goes on: stop it first, or its coordinator", directory);
     TRY(err);
+    give_to_owner(&folder->claim, directory);
     return open_folder(directory, folder, reason);
 }
 
