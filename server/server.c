@@ -219,6 +219,7 @@ static enum err await_store(struct server *server, struct reason *reason)
 
 static enum err open_loop(struct server *server, struct reason *reason)
 {
+    rpc_process_init(server->settings->log_level >= LOG_LEVEL_DEBUG);
     struct rpc_settings rpc = rpc_settings_default();
     rpc.message_bytes_max = WIRE_TRANSFER_BYTES_MAX; /* the largest; methods have limits below */
     rpc.calls_max = CALLS_MAX;
@@ -236,7 +237,6 @@ static enum err open_loop(struct server *server, struct reason *reason)
     if (!server->settings->insecure && server->settings->revoked[0] != 0)
         memcpy(server->identity.revoked, server->settings->revoked,
                sizeof server->identity.revoked);
-    rpc_process_init(server->settings->log_level >= LOG_LEVEL_DEBUG);
     return rpc_loop_new(&rpc, &server->loop);
 }
 

@@ -144,6 +144,7 @@ static enum err run(const struct settings *settings, struct reason *reason)
 {
     struct logger logger =
         log_stderr((enum log_level)settings->log_level, options_environment("JOURNAL_STREAM", ""));
+    rpc_process_init(logger.level >= LOG_LEVEL_DEBUG);
     scoped(tls_identity_release) struct tls_identity identity = {0};
     if (!settings->insecure)
         TRY(tls_identity_read(settings->certs, TLS_ROLE_WORKER, (int64_t)time_wall_s(), &identity,
@@ -152,7 +153,6 @@ static enum err run(const struct settings *settings, struct reason *reason)
         settings->backend == KERNELS_CUDA
             ? devices_take((struct devices_range){settings->device, settings->devices})
             : 0;
-    rpc_process_init(logger.level >= LOG_LEVEL_DEBUG);
     struct worker_config config = {
         .coordinator = settings->coordinator,
         .name = settings->name,

@@ -35,9 +35,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Once per process, before any other thread: allocator settings for large messages, TLS 1.3 only.
- * `log` = the library's own complaints (refused handshakes) go to stderr, a line of level debug
- * each. */
+/* Once per process, before any other thread, and before a certificate is read: allocator settings
+ * for large messages, TLS 1.3 only. `log` = the library's own complaints (refused handshakes) go to
+ * stderr, a line of level debug each. */
 void rpc_process_init(bool log);
 
 struct logger;
