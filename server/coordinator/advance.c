@@ -180,10 +180,11 @@ static uint64_t ask_due_ms(const struct coordinator *coordinator)
         return UINT64_MAX;
     if (run->window.refused) /* P12: until a server has what it lacks, it may refuse all others */
         return tickets->question_ms + coordinator->settings.heartbeat_ms;
-    if (!tickets_some_done(tickets))
+    if (!tickets_some_done(tickets) && !places_some_done(run, run->steps.version))
         return UINT64_MAX;
     uint64_t since_ms =
         tickets->question_ms > tickets->done_ms ? tickets->question_ms : tickets->done_ms;
+    since_ms = run->gangs.done_ms > since_ms ? run->gangs.done_ms : since_ms;
     return since_ms + (uint64_t)ASK_LEASES * coordinator->settings.lease_ms;
 }
 

@@ -161,13 +161,16 @@ bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint6
     return true;
 }
 
-bool gangs_done(struct gang *gang, uint32_t number, uint64_t member)
+bool gangs_done(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_t number,
+                uint64_t member, uint64_t newest)
 {
     struct gang_seat *seat = &gang->seats[number];
     if (seat->member != member || seat->done)
         return false;
     seat->done = true;
+    seat->completed = newest;
     gang->done_count++;
+    gangs->done_ms = now_ms;
     return true;
 }
 

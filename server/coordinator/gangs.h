@@ -33,6 +33,7 @@ struct gang {
     struct gang_seat {
         uint64_t member; /* 0: the seat is empty */
         bool done;
+        uint64_t completed;  /* done: the newest attempt or question then (tickets_question()) */
         uint32_t tries;      /* of the place: 1, and one more with each loss */
         uint64_t try_number; /* of the newest of them: no other place and lease has it (S6) */
         uint64_t since_ms;   /* that the member has it, or that it is empty */
@@ -54,6 +55,7 @@ struct gangs {
     struct gang **list;   /* the oldest first */
     struct id_table by_attempt;
     uint64_t ids, numbers, tries; /* the newest */
+    uint64_t done_ms;             /* when a seat was done last */
 };
 
 /* `first`: numbers of changes are above it. ERR_NOMEM. */
@@ -77,8 +79,9 @@ void gangs_seat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_
 /* The member has none any more, nor has who shares its place. False: it had none. */
 bool gangs_unseat(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint64_t member,
                   struct gang_left *ret_left);
-/* False: the seat is not that member's, or was done before. */
-bool gangs_done(struct gang *gang, uint32_t seat, uint64_t member);
+/* `newest`: the newest attempt. False: the seat is not that member's, or was done before. */
+bool gangs_done(struct gangs *gangs, uint64_t now_ms, struct gang *gang, uint32_t seat,
+                uint64_t member, uint64_t newest);
 
 /* S1. Validation of a version is older than the steps behind that version's. */
 bool gangs_is_older(const struct gang *a, const struct gang *b);

@@ -3,6 +3,7 @@
 
 #include "server/coordinator/advance.h"
 #include "server/coordinator/expel.h"
+#include "server/coordinator/places.h"
 #include "server/coordinator/said.h"
 #include "server/coordinator/suspects.h"
 #include "server/coordinator/window.h"
@@ -26,17 +27,36 @@ static void count_false(struct coordinator *coordinator, uint64_t now_ms,
                      "called tickets complete that it had not pushed");
 }
 
-/* In a run with stages gangs complete slots: of its members the one whose place pushes what is
- * missing. 0: the report does not say what is. */
-static uint64_t member_of(const struct run *run, uint64_t completed_by,
-                          const struct server_report *report, uint32_t slot)
+/* What is missing of the slot; NULL: the report does not say. */
+static const struct lack *lack_of(const struct server_report *report, uint32_t slot)
 {
-    if (run->gangs.seats == 0 || completed_by == 0)
-        return completed_by;
     for (uint32_t i = 0; i < report->missing.lack_count; i++)
         if (report->missing.lacks[i].slot == slot)
-            return said_to_have(run, report->missing.step, completed_by, &report->missing.lacks[i]);
-    return 0;
+            return &report->missing.lacks[i];
+    return NULL;
+}
+
+/* In a run with stages gangs complete slots: of its members the one whose place pushes what is
+ * missing. NULL: nobody, or the report does not say what is. */
+static struct member *find_member(const struct coordinator *coordinator, uint64_t completed_by,
+                                  const struct server_report *report, uint32_t slot)
+{
+    const struct run *run = &coordinator->run;
+    const struct lack *lack = lack_of(report, slot);
+    if (run->gangs.seats > 0 && completed_by != 0)
+        completed_by =
+            lack != NULL ? said_to_have(run, report->missing.step, completed_by, lack) : 0;
+    return members_find(&coordinator->members, completed_by);
+}
+
+/* Of a slot that is not done a place may be, which the others of the lease wait for. */
+static struct member *undo_place(struct coordinator *coordinator, uint64_t now_ms,
+                                 const struct server_report *report, uint32_t slot)
+{
+    const struct lack *lack = lack_of(report, slot);
+    return lack != NULL ? places_undo(coordinator, now_ms, report->missing.question,
+                                      report->missing.step, lack)
+                        : NULL;
 }
 
 static bool is_missing(const struct server_report *report, uint32_t slot)
@@ -66,7 +86,8 @@ static void take_missing(struct coordinator *coordinator, uint64_t now_ms,
     bool undone = tickets_undo(&run->tickets, report->missing.question, step, slot, &id);
     if (run->settings.async && (undone || step < run->tickets.step))
         window_undo(run, step, slot);
-    struct member *member = members_find(&coordinator->members, member_of(run, id, report, slot));
+    struct member *member = undone ? find_member(coordinator, id, report, slot)
+                                   : undo_place(coordinator, now_ms, report, slot);
     if (member != NULL)
         count_false(coordinator, now_ms, server, member, step, slot);
 }

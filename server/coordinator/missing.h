@@ -7,9 +7,11 @@
  * the step is decided (P6), and one that lost its memory has a new boot, which gets the question no
  * more (P3) and begins a new generation. So who completed a slot before the question that a server
  * lacks after it has not pushed it. Such a slot is free again. The worker's first ticket of that
- * kind is logged; the second one expels it, also when it joined anew in between (suspects.h). Where several members share a ticket, it is that of the
- * place which pushes what is missing (said.h): servers name a chunk for each slot. What was
- * completed under another coordinator is nobody's.
+ * kind is logged; the second one expels it, also when it joined anew in between (suspects.h). Where
+ * several members share a ticket, it is that of the place which pushes what is missing (said.h):
+ * servers name a chunk for each slot. The others of the lease need not be done: servers may have no
+ * room for their pushes before they have what is missing. What was completed under another
+ * coordinator is nobody's.
  *
  * async (P12): a complete counts only while all the boots serve that it names, none of which
  * forgets what it acknowledged. A server that comes back with a new boot says which tickets it has

@@ -2,6 +2,7 @@
 
 #include "server/coordinator/audits.h"
 #include "server/coordinator/brought.h"
+#include "server/coordinator/said.h"
 #include "server/coordinator/seating.h"
 #include "server/coordinator/send.h"
 #include "server/coordinator/steps.h"
@@ -944,7 +945,8 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
             empty_place(coordinator, now_ms, gang, member->id);
         return false;
     }
-    if (!gangs_done(gang, member->seat, member->id))
+    uint64_t newest = run->tickets.leases.attempts;
+    if (!gangs_done(&run->gangs, now_ms, gang, member->seat, member->id, newest))
         return false;
     member->brings_nothing = false;
     if (member->seat ==
@@ -957,6 +959,55 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
     ret_ticket->member = gang->id;
     *ret_result = gang->result;
     return true;
+}
+
+/* ---- what servers lack of a place ---- */
+
+static bool is_of_step(const struct gang *gang, uint64_t step)
+{
+    return gang->ticket.kind == TICKET_TRAIN && gang->ticket.step == step && !gang->late;
+}
+
+bool places_some_done(const struct run *run, uint64_t step)
+{
+    for (uint32_t i = 0; i < run->gangs.count; i++)
+        if (is_of_step(run->gangs.list[i], step) && run->gangs.list[i]->done_count > 0)
+            return true;
+    return false;
+}
+
+/* Who completed, before the question, the place of the lease that pushes it; NULL: nobody. */
+static struct member *find_false(const struct coordinator *coordinator, const struct gang *gang,
+                                 uint64_t question, const struct lack *lack)
+{
+    const struct run *run = &coordinator->run;
+    const struct node slot = {0, lack->slot};
+    for (uint32_t i = 0; i < run->gangs.seats && node_contains(gang->ticket.node, slot); i++) {
+        const struct gang_seat *seat = &gang->seats[i];
+        if (seat->done && seat->completed < question &&
+            said_pushes(run, i, gang->ticket.node, lack))
+            return members_find(&coordinator->members, seat->member);
+    }
+    return NULL;
+}
+
+struct member *places_undo(struct coordinator *coordinator, uint64_t now_ms, uint64_t question,
+                           uint64_t step, const struct lack *lack)
+{
+    struct run *run = &coordinator->run;
+    for (uint32_t i = 0; i < run->gangs.count && question <= run->tickets.leases.attempts; i++) {
+        struct gang *gang = run->gangs.list[i];
+        struct member *member =
+            is_of_step(gang, step) ? find_false(coordinator, gang, question, lack) : NULL;
+        if (member == NULL)
+            continue;
+        member->brings_nothing = true;
+        gang->lost = true;
+        tell(coordinator, member->id, gang->ticket.attempt);
+        empty_place(coordinator, now_ms, gang, member->id);
+        return member;
+    }
+    return NULL;
 }
 
 /* ---- what is going on ---- */

@@ -46,6 +46,13 @@ bool places_complete(struct coordinator *coordinator, uint64_t now_ms, struct me
  * have made so many slots done. */
 void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct ticket *ticket,
                  uint32_t slots);
+/* Whether somebody completed a place of a lease of that step, which goes on. */
+bool places_some_done(const struct run *run, uint64_t step);
+/* A server's answer to that question: it lacks what a place pushes of a lease that goes on, though it
+ * was complete when the question was asked. The place is empty again. Returns who had it; NULL:
+ * there is no such place. */
+struct member *places_undo(struct coordinator *coordinator, uint64_t now_ms, uint64_t question,
+                           uint64_t step, const struct lack *lack);
 /* The member is gone. `wrong`: it computed wrongly, and nobody goes on with what it gave: its lease
  * is over. Returns how many places it had. */
 uint32_t places_lost(struct coordinator *coordinator, uint64_t now_ms, const struct member *member,

@@ -126,9 +126,7 @@ static struct pushed pushed_of(const struct run *run, const struct coordinator_p
     return pushed;
 }
 
-/* Whether who has the seat pushes the lack's chunk for that slot of the node. */
-static bool pushes_part(const struct run *run, uint32_t seat, struct node node,
-                        const struct lack *lack)
+bool said_pushes(const struct run *run, uint32_t seat, struct node node, const struct lack *lack)
 {
     const struct coordinator_place *place = &run->settings.places[seat / run->gangs.ranks];
     struct pushed pushed = pushed_of(run, place, node, lack->slot);
@@ -149,7 +147,7 @@ uint64_t said_to_have(const struct run *run, uint64_t step, uint64_t gang, const
         const struct node node = {level, lack->slot >> level}; /* that the lease may have had */
         const struct statement *said = said_newest(run, step, node);
         for (; said != NULL; said = said_next(said))
-            if (said->gang == gang && pushes_part(run, said->seat, node, lack))
+            if (said->gang == gang && said_pushes(run, said->seat, node, lack))
                 return said->member;
     }
     return 0;

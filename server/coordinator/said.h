@@ -82,6 +82,8 @@ const struct statement *said_next(const struct statement *statement);
 /* Who said that it completed that seat of the attempt; 0: nobody. */
 uint64_t said_by(const struct run *run, uint64_t step, struct node node, uint64_t attempt,
                  uint32_t seat);
+/* Whether who has the seat pushes the lack's chunk for that slot of the node. */
+bool said_pushes(const struct run *run, uint32_t seat, struct node node, const struct lack *lack);
 /* Who said that it completed the seat of the gang that pushes the lack's chunk; 0: nobody. */
 uint64_t said_to_have(const struct run *run, uint64_t step, uint64_t gang, const struct lack *lack);
 

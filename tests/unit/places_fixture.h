@@ -212,20 +212,30 @@ static inline void wait_a_lease(struct places_fixture *f)
     }
 }
 
-/* Server 0 says that the chunk's part lacks the slot. */
-static inline enum err say_lack(struct places_fixture *f, struct lack lack)
+static inline uint64_t asked_for(const struct places_fixture *f)
 {
     const struct server_command *asked = command(&f->c, 0, SERVER_ASK_MISSING);
+    assert_non_null(asked);
+    return asked->ask_missing.question;
+}
+
+/* Server 0 answers that question: the chunk's part lacks the slot. */
+static inline enum err answer_lack(struct places_fixture *f, uint64_t question, struct lack lack)
+{
     const uint64_t slots = UINT64_C(1) << lack.slot;
     struct server_report missing = {.kind = SERVER_MISSING};
-    assert_non_null(asked);
     missing.missing.generation = f->c.generation;
-    missing.missing.question = asked->ask_missing.question;
+    missing.missing.question = question;
     missing.missing.word_count = 1;
     missing.missing.slots = &slots;
     missing.missing.lack_count = 1;
     missing.missing.lacks = &lack;
     return report(&f->c, 0, missing);
+}
+
+static inline enum err say_lack(struct places_fixture *f, struct lack lack)
+{
+    return answer_lack(f, asked_for(f), lack);
 }
 
 #endif

@@ -370,6 +370,53 @@ TEST_F(who_completes_a_place_twice_without_its_pushes_is_expelled, places, .c.st
     assert_int_equal(status(&f->c).member_count, JOINED - 1);
 }
 
+/* The other place of the lease is not done: servers have no room for what it pushes. */
+TEST_F(a_place_that_was_completed_without_its_pushes_is_filled_again, places, .c.steps = 4)
+{
+    struct acquire_reply replies[PLACES];
+    const struct lack of_b = {.part = 1};
+    lease(f, 0, 1, replies);
+    done(f, 1, &replies[1], ERR_OK);
+    ask(f, 2);
+    wait_a_lease(f);
+    uint64_t question = asked_for(f);
+    assert_int_equal(answer_lack(f, question + 1000, of_b), ERR_OK); /* nobody asked that */
+    assert_false(hears(f, 1, replies[1].ticket.attempt));
+    assert_int_equal(answer_lack(f, question, of_b), ERR_OK);
+    assert_true(hears(f, 1, replies[1].ticket.attempt));
+    struct acquire_reply again = answer(&f->c, f->m[2]);
+    assert_int_equal(again.ticket.attempt, replies[1].ticket.attempt);
+    assert_int_equal(again.place.stage, 1);
+    done(f, 2, &again, ERR_OK); /* after the question */
+    assert_int_equal(answer_lack(f, question, of_b), ERR_OK);
+    assert_false(hears(f, 2, again.ticket.attempt));
+    wait_a_lease(f);
+    assert_int_equal(say_lack(f, (struct lack){.part = 0}),
+                     ERR_OK); /* a's part, which is not done */
+    assert_false(hears(f, 0, again.ticket.attempt));
+    assert_false(hears(f, 2, again.ticket.attempt));
+}
+
+/* Though no lease is done. */
+TEST_F(who_completes_two_places_without_their_pushes_is_expelled, places, .c.steps = 4,
+       .c.leases = 2)
+{
+    struct acquire_reply first[PLACES], second[PLACES];
+    lease(f, 0, 1, first);
+    lease(f, 0, 1, second);
+    done(f, 1, &first[1], ERR_OK);
+    done(f, 1, &second[1], ERR_OK);
+    wait_a_lease(f);
+    uint64_t question = asked_for(f);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct acquire_reply *reply = i == 0 ? &first[1] : &second[1];
+        const struct lack lack = {.slot = reply->ticket.node.index, .part = 1};
+        assert_int_equal(answer_lack(f, question, lack), ERR_OK);
+        assert_true((seen(&f->c, EFFECT_EXPEL) != NULL) == (i == 1));
+    }
+    assert_int_equal(seen(&f->c, EFFECT_EXPEL)->member, f->m[1]);
+}
+
 /* Everybody computes what servers have no room for before they have the slot that nobody takes. */
 TEST_F(s5_a_lease_that_servers_have_no_room_for_is_given_up_for_an_older_slot, places, .c.steps = 4)
 {
