@@ -48,9 +48,9 @@ void places_done(struct coordinator *coordinator, uint64_t now_ms, const struct 
                  uint32_t slots);
 /* Whether somebody completed a place of a lease of that step, which goes on. */
 bool places_some_done(const struct run *run, uint64_t step);
-/* A server's answer to that question: it lacks what a place pushes of a lease that goes on, though it
- * was complete when the question was asked. The place is empty again. Returns who had it; NULL:
- * there is no such place. */
+/* A server answers that question that it lacks a part. Where a lease of the step goes on, and the
+ * place that pushes the part had been called complete before the question, the place is empty again.
+ * Returns who had it; NULL: there is no such place. */
 struct member *places_undo(struct coordinator *coordinator, uint64_t now_ms, uint64_t question,
                            uint64_t step, const struct lack *lack);
 /* The member is gone. `wrong`: it computed wrongly, and nobody goes on with what it gave: its lease

@@ -1,4 +1,5 @@
-/* Says of a program whether OpenSSL is to be ended when it exits: loaded before the others (LD_PRELOAD). */
+/* Says when a program registers an exit handler of OpenSSL's library, which frees what OpenSSL has:
+ * loaded before the others (LD_PRELOAD). */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
